@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
 from umbel.cli.options import URL, Url
 from umbel.cli.waiting import TIMEOUT, Timeout, Wait, wait_for
+
+if TYPE_CHECKING:
+    from umbel.client.connection import HttpConnection
 
 
 def command(
@@ -44,16 +47,34 @@ def command(
     transport, sent, end = HttpConnection(url, ""), 0, 0
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         task = progress.add_task("rows", total=None)
-        for rows in _batches(file, batch_size):
-            body = {"webhook": webhook, "endpoint": endpoint, "data": rows}
-            report = transport.send_once("/api/v1/log", "main", body).json()
-            sent += len(rows)
-            end = max(end, report["first_row"] + report["rows"])
+        for posted in _posted(transport, webhook, endpoint, _batches(file, batch_size)):
+            sent, end = posted
             progress.update(task, completed=sent)
     typer.echo(f"{sent} rows accepted")
     if wait and sent:
         deployment = {"webhook": webhook, "endpoint": endpoint}
         wait_for(transport, lambda found: found["rows"] >= end, "rows are processed", timeout, deployment)
+
+
+def _posted(
+    transport: HttpConnection, webhook: str, endpoint: str, batches: Iterator[list[object]]
+) -> Iterator[tuple[int, int]]:
+    """Post batches of rows.
+
+    Yields how many were accepted so far, and the number behind the last one.
+    """
+    sent = end = 0
+    try:
+        for rows in batches:
+            body = {"webhook": webhook, "endpoint": endpoint, "data": rows}
+            report = transport.send_once("/api/v1/log", "main", body).json()
+            sent += len(rows)
+            end = max(end, report["first_row"] + report["rows"])
+            yield sent, end
+    except BaseException:  # those who mend the file and send it again must know
+        if sent:
+            typer.echo(f"the first {sent} rows were accepted: to send the others, leave these out", err=True)
+        raise
 
 
 def _batches(file: Path, size: int) -> Iterator[list[object]]:

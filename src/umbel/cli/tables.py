@@ -31,6 +31,8 @@ def pairs(texts: Sequence[str], types: Mapping[str, str], owner: str = "") -> di
         name, equals, value = text.partition("=")
         if not equals:
             raise typer.BadParameter(f"'{text}' is not NAME=VALUE")
+        if name in found:
+            raise typer.BadParameter(f"'{name}' is given twice; a command is about one value of each name")
         found[name] = _parsed(value, is_text=TEXT.match(types.get(owner + name, "")) is not None)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from contextlib import nullcontext
@@ -88,10 +89,12 @@ def check(host: str, port: int) -> None:
             lookup.bind((host, port))
             lookup.listen(1)
     except OSError as error:
-        by = holder(port)
+        by = holder(port) if error.errno == errno.EADDRINUSE else None
+        is_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+        hint = "name an address of this machine: --host" if is_host else f"choose another port: --port {port + 1}"
         raise Transient(
             f"cannot listen on {host}:{port}: {error.strerror}{f'; process {by} does' if by else ''}",
-            hint=f"stop it, or choose another port: --port {port + 1}",
+            hint=f"stop it, or {hint}" if by else hint,
         ) from None
 
 

@@ -122,6 +122,28 @@ def test_text_is_not_read_as_a_number(umbel: Umbel, server: Served) -> None:
     assert " seats    1 " in umbel("lookup", "Plane", 'tailnum="1.1"').output
 
 
+def test_a_name_may_occur_once(umbel: Umbel, server: Served, tmp_path: Path) -> None:
+    """The last value was taken, without a word: of two keys one was erased."""
+    for command in (["lookup", "Plane", "tailnum=1"], ["query", "Origin", "-i", "Origin.origin=1"]):
+        failed = umbel(*command, *command[2:])
+        assert failed.exit_code == 2
+        assert "is given twice" in failed.output
+    failed = umbel("erase", "Plane", "tailnum=1", "tailnum=2", "--dir", str(server.deployment.directory))
+    assert "'tailnum' is given twice" in failed.output
+
+
+def test_a_file_that_is_broken_further_on_says_how_much_of_it_was_accepted(
+    umbel: Umbel, server: Served, tmp_path: Path
+) -> None:
+    """Who mended it, and sent it again, had these rows twice."""
+    row = json.dumps({"origin": "LGA", "delay": 1, "at": NOON})
+    (tmp_path / "rows").write_text(f"{row}\n" * 5 + "{")
+    failed = umbel("log", "events", "departures", str(tmp_path / "rows"), "--batch-size", "2")
+    assert "line 6: broken JSON" in failed.output
+    assert "the first 4 rows were accepted" in failed.output
+    assert "accepted" not in umbel("log", "events", "departures", str(tmp_path / "rows")).output
+
+
 def test_a_misspelt_key_is_named(umbel: Umbel, server: Served) -> None:
     report = str(umbel("lookup", "Plane", "tailnm=N1").exception)
     assert "keys: missing columns ['tailnum']" in report

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from umbel.cli.main import main
+from umbel.cli.up import check
+from umbel.errors import Transient
 
 
 @pytest.fixture
@@ -232,3 +234,9 @@ def test_a_collector_with_files_that_cannot_be_used_does_not_announce_itself(
     assert "POST" not in said
     code, said = refusal_of(["collect", "streams", "--dir", "nowhere"], monkeypatch, capsys)
     assert (code, "there is no folder nowhere" in said) == (2, True)
+
+
+def test_an_address_of_another_machine_is_no_matter_of_the_port() -> None:
+    with pytest.raises(Transient, match=r"cannot listen on 192\.0\.2\.1:8425") as refused:
+        check("192.0.2.1", 8425)
+    assert refused.value.hint == "name an address of this machine: --host"
