@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+
+import lmdb
 
 from umbel.errors import Transient
 from umbel.log.batch_ids import BatchIds
@@ -52,8 +55,9 @@ class Appender:
             raise Transient(f"the ingest log {self._directory} failed to sync", hint="restart the server process")
         try:
             return self._append(entries)
-        except OSError as error:
-            hint = "free some disk space" if error.errno == errno.ENOSPC else "check the disk"
+        except (OSError, lmdb.Error) as error:
+            is_full = isinstance(error, lmdb.DiskError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
+            hint = "free some disk space" if is_full else "check the disk"
             raise Transient(f"the ingest log {self._directory} cannot be written: {error}", hint=hint) from error
 
     def _append(self, entries: Sequence[Entry]) -> list[Receipt]:
@@ -79,7 +83,9 @@ class Appender:
             else:
                 answers.append(next(receipts))
                 added[entry.digest] = known[entry.digest] = answers[-1].repeated()
-        self._ids.add(added, self._tail.end())
+        # Where the disk is full, say, the records are stored all the same, and the next `find` reads their ids.
+        with suppress(lmdb.Error):
+            self._ids.add(added, self._tail.end())
         return answers
 
     def _compared(self, receipt: Receipt, entry: Entry) -> Receipt:
@@ -116,8 +122,8 @@ class Appender:
             pieces.append(piece)
             offset, row = offset + len(piece), row + entry.rows
         if entries:
+            self._mark(start, offset, entries[0].received_at)  # before the records: where it fails, none is stored
             self._put(start, b"".join(pieces))
-            self._mark(start, offset, entries[0].received_at)
             self._tail.move(LogPosition(start.segment, offset, row))
         return receipts
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from umbel.log.appender import Appender
+from umbel.errors import Transient
+from umbel.log.appender import INDEX_BYTES, Appender
 from umbel.log.ingest import IngestLog
 from umbel.log.reading import IngestReader
 from umbel.log.records import Entry, digest_of
@@ -56,6 +60,49 @@ def test_ids_of_records_that_survived_a_crash_are_known(tmp_path: Path, monkeypa
     appender.close()
     assert receipt.is_duplicate
     assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[1]", b"[2]"]
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """Have the system refuse longer files, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_records_are_accepted_where_the_disk_has_no_room_for_their_ids(tmp_path: Path) -> None:
+    def batch(numbers: range) -> list[Entry]:
+        return [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in numbers]
+
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    appender.append(batch(range(500)))
+    with no_file_beyond((directory / "ids" / "data.mdb").stat().st_size):
+        accepted = appender.append([*batch(range(500, 800)), Entry(b"[plain]", 1, 0)])
+        with pytest.raises(Transient, match="cannot be written") as refused:  # their ids are to be compared first
+            appender.append(batch(range(800, 801)))
+    assert refused.value.hint
+    assert not any(each.is_duplicate for each in accepted)
+    assert all(each.is_duplicate for each in appender.append(batch(range(800))))
+    appender.close()
+    assert payloads(IngestReader(tmp_path, "w", "e")) == [*(b"[%d]" % number for number in range(800)), b"[plain]"]
+
+
+def test_a_record_is_not_stored_where_its_mark_in_the_index_is_refused(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    appender.append([Entry(b"[1]", 1, 0)])
+    (segment,) = segments_in(directory)
+    segment.index.mkdir()
+    with pytest.raises(Transient, match="cannot be written"):
+        appender.append([Entry(b"[%b]" % (b" " * INDEX_BYTES), 1, 0)])
+    segment.index.rmdir()
+    appender.append([Entry(b"[2]", 1, 0)])
+    appender.close()
+    assert [*map(len, payloads(IngestReader(tmp_path, "w", "e")))] == [3, 3]
 
 
 def test_ids_that_a_crash_left_in_several_segments_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
