@@ -58,6 +58,21 @@ def test_events_that_kafka_does_not_take_become_dead_letters(broker: Broker, tmp
     assert collector.stop() == 0
 
 
+def test_each_event_that_kafka_does_not_take_is_a_dead_letter_once_if_it_is_tried_again(
+    broker: Broker, tmp_path: Path
+) -> None:
+    large = "x" * 1_048_000
+    collector = CollectorProcess(tmp_path, "--to", f"kafka://{broker.address}/made_later")
+    collector.wait()
+    collector.post([{"n": 1}, {"n": 2, "text": large}])
+    wait_until(lambda: "it is tried again" in collector.said, lambda: collector.said)
+    collector.post([{"n": 3, "text": large}, {"n": 4}])
+    broker.create("made_later")
+    wait_until(lambda: values(broker, "made_later") == [1, 4], lambda: collector.said)
+    assert [each["index"] for each in stored(collector.directory, dead=True)] == [1, 2]
+    assert collector.stop() == 0
+
+
 def test_kafka_down_killed_and_back_and_the_collector_killed(stoppable: Broker, tmp_path: Path) -> None:
     stoppable.create("events")
     generator, sent = random.Random(), 0

@@ -6,6 +6,7 @@ records, in one transaction.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -155,7 +156,7 @@ class StreamForwarding:
             stop.wait(EVERY)
         else:
             good, large = self._events(position, end, limit)
-            self._keep(large, position)
+            self._keep(large)
             headers = {"umbel-stream": self._stream.encode()}
 
             def send() -> None:
@@ -188,12 +189,23 @@ class StreamForwarding:
                         good.append(each)
         return good, letters
 
-    def _keep(self, letters: Sequence[RejectedEvent], start: LogPosition) -> None:
-        """Store events that Kafka does not take as dead letters, once."""
+    def _keep(self, letters: Sequence[RejectedEvent]) -> None:
+        """Store each event that Kafka does not take as a dead letter, once.
+
+        The next attempt begins at the same event, and may find more of them.
+        """
         if letters:
-            payload = orjson.dumps([{**each.packed(), "received_at": time.time()} for each in letters])
             with closing(IngestLog(self._directory, LETTERS, self._stream)) as dead:
-                dead.append_blocking(payload, len(letters), batch_id=f"{READER} {start.row}")
+                asyncio.run(_stored(dead, letters))
+
+
+async def _stored(dead: IngestLog, letters: Sequence[RejectedEvent]) -> None:
+    """Store dead letters, together."""
+    now, appends = time.time(), []
+    for each in letters:
+        payload = orjson.dumps([{**each.packed(), "received_at": now}])
+        appends.append(dead.append(payload, 1, batch_id=f"{READER} {each.index} {each.reason}"))
+    await asyncio.gather(*appends)
 
 
 def client_options(target: KafkaTarget) -> dict[str, Any]:
