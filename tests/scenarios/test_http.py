@@ -30,6 +30,7 @@ from umbel.runtime.deployment import Deployment
 
 EMPTY = b'{"webhook": "events", "endpoint": "departures", "data": []}'
 LOG = b"POST /api/v1/log HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+JSON = {"Content-Type": "application/json"}
 HEALTH_CHECK = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
@@ -99,6 +100,27 @@ def test_large_bodies_are_refused_before_they_have_arrived(server: ServerProcess
         with suppress(httpx.TransportError):  # the server need not wait for the rest
             assert server.http.post("/api/v1/log", content=content, headers=headers).status_code == 413
     assert server.http.get("/healthz").status_code == 200
+
+
+def test_large_bodies_that_never_end_take_no_more_than_some_memory(server: ServerProcess) -> None:
+    size, answers = 30 << 20, list[bytes]()
+    opened = [socket.create_connection((HOST, server.port), timeout=10) for _ in range(12)]
+    for each in opened:
+        each.sendall(LOG + b"Content-Length: %d\r\n\r\n" % (size + 1) + EMPTY.ljust(size))
+    for each in opened:
+        each.settimeout(1)
+        with suppress(TimeoutError):
+            answers.append(each.recv(1 << 16))
+    assert 3 <= len(answers) <= 6
+    assert all(b" 429 " in each and b"retry-after: 5" in each for each in answers)
+    assert server.http.post("/api/v1/log", json=body([])).status_code == 200
+    for each in opened:
+        each.close()
+    whole = EMPTY.ljust(size)
+    deadline = time.monotonic() + 20
+    while (status := server.http.post("/api/v1/log", content=whole, headers=JSON).status_code) == 429:
+        assert time.monotonic() < deadline
+    assert status == 200
 
 
 def test_clients_that_vanish_harm_nobody(server: ServerProcess) -> None:

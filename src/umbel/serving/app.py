@@ -46,6 +46,7 @@ from umbel.serving.metrics import Metrics
 from umbel.serving.policy import Policy
 from umbel.serving.processes import note_start_failure
 from umbel.serving.refusals import refusal
+from umbel.serving.requests import BodyRoom
 from umbel.serving.secrecy import conceal
 from umbel.serving.service import Service
 from umbel.state.durable import DurableStore
@@ -114,7 +115,7 @@ def application(
             note_start_failure(error)
             raise
         app.state.gate = gate = Gate(policy or Policy(), Tokens(deployment.catalog))
-        app.state.audit = AuditLog(deployment.catalog)
+        app.state.audit, app.state.bodies = AuditLog(deployment.catalog), BodyRoom()
         app.state.service, app.state.metrics = service, Metrics()
         app.state.coalescer = Coalescer(service.vault, service.threads)
         app.state.runner = runner = OfflineRunner(deployment)

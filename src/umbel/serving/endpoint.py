@@ -105,6 +105,7 @@ class Endpoint(Route):
             response = await self._answered(request)
             status = response.status_code
         finally:
+            request.app.state.bodies.release(request)
             request.app.state.metrics.answered(self.path, status, time.perf_counter() - begun)
         return response
 
@@ -164,7 +165,7 @@ class Endpoint(Route):
         return found if isinstance(found, Response) else answer(found)
 
     async def _body(self, request: Request) -> JsonBody | bytes:
-        data = await body_of(request)
+        data = await body_of(request, request.app.state.bodies)
         if self._parsed is None:
             return data
         if len(data) <= INLINE:

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from umbel.errors import InvalidType, InvalidValue
+from umbel.errors import InvalidType, InvalidValue, Overloaded
 from umbel.request_errors import TooLarge, TooSlow, UnsupportedMedia
 from umbel.serving.headers import headers_of
 from umbel.serving.refusals import JSON
@@ -24,6 +24,8 @@ from umbel.types.json_values import with_nan
 
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
+MOST_BUFFERED = 256 << 20
+"""Bytes of the bodies of requests that are not answered yet from which on no further large ones are read."""
 PATIENCE = 60.0
 """Seconds within which a body must arrive."""
 BRANCH_HEADER = "X-UMBEL-BRANCH"
@@ -209,22 +211,68 @@ def _flag(name: str, declared: str, default: bool | None) -> bool | None:
     return _FLAGS[text]
 
 
-async def body_of(request: Request) -> bytes:
+class BodyRoom:
+    """The memory of a server process for the bodies of unanswered requests.
+
+    Bodies that arrive as a whole are not counted: they are small, and most are.
+    """
+
+    def __init__(self) -> None:
+        self._sizes, self._used = dict[Request, int](), 0
+
+    def admit(self, size: int) -> None:
+        """Refuse a request for whose body there is no room.
+
+        Args:
+            size: bytes that it says to have.
+
+        Raises:
+            Overloaded: other requests have used the room.
+        """
+        if self._used + size > MOST_BUFFERED:
+            raise _no_room()
+
+    def take(self, request: Request, size: int) -> None:
+        """Count bytes that have arrived.
+
+        Those of admitted requests may exceed the room by one body.
+
+        Raises:
+            Overloaded: they exceed it by more.
+        """
+        self._sizes[request] = self._sizes.get(request, 0) + size
+        self._used += size
+        if self._used > MOST_BUFFERED + MAX_BODY:
+            raise _no_room()
+
+    def release(self, request: Request) -> None:
+        """Note that a request is answered."""
+        self._used -= self._sizes.pop(request, 0)
+
+
+def _no_room() -> Overloaded:
+    return Overloaded("too many large requests arrive at the same time", hint="send it again later, in smaller parts")
+
+
+async def body_of(request: Request, room: BodyRoom) -> bytes:
     """Return the body of a request; the gate has checked its content type.
 
     Raises:
         TooLarge: it is too large; no more of it is read.
         TooSlow: it does not arrive in time.
+        Overloaded: there is no room for it; no more of it is read.
     """
     declared = headers_of(request).get(b"content-length", b"")
-    if declared.isdigit() and int(declared) > MAX_BODY:
+    size = int(declared) if declared.isdigit() else 0
+    if size > MAX_BODY:
         raise _too_large()
     first = _arrived(request.receive)
     if first is not None and not first.get("more_body", False):
-        return await _read(request.receive, first)
+        return await _read(request, first)
+    room.admit(size)
     try:
         async with asyncio.timeout(PATIENCE):
-            return await _read(request.receive, first)
+            return await _read(request, first, room)
     except TimeoutError:
         raise TooSlow(f"the body did not arrive within {PATIENCE:.0f} s") from None
 
@@ -244,16 +292,18 @@ def _arrived(receive: Receive) -> Message | None:
     return None
 
 
-async def _read(receive: Receive, message: Message | None) -> bytes:
+async def _read(request: Request, message: Message | None, room: BodyRoom | None = None) -> bytes:
     parts, size = list[bytes](), 0
     while True:
-        message = message or await receive()
+        message = message or await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > MAX_BODY:
             raise _too_large()
+        if room is not None:
+            room.take(request, len(part))
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
+from umbel.errors import Overloaded
 from umbel.request_errors import TooLarge, TooSlow
 from umbel.serving import requests
 from umbel.serving.headers import branch_of, parse_headers
-from umbel.serving.requests import body_of
+from umbel.serving.requests import BodyRoom, body_of
 
 GONE = {"type": "http.disconnect"}
 
@@ -20,7 +21,7 @@ def part(body: bytes, more: bool = False) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-def read(*messages: dict[str, Any] | None, headers: Any = ()) -> bytes:
+def read(*messages: dict[str, Any] | None, headers: Any = (), room: BodyRoom | None = None) -> bytes:
     """Read a body that arrives in messages, each of which may have to be waited for; None is one that never arrives."""
 
     async def run() -> bytes:
@@ -41,7 +42,7 @@ def read(*messages: dict[str, Any] | None, headers: Any = ()) -> bytes:
         parse_headers(request)
         later = asyncio.ensure_future(send_later())
         try:
-            return await body_of(request)
+            return await body_of(request, room or BodyRoom())
         finally:
             await later
 
@@ -72,7 +73,7 @@ def test_nothing_is_lost_of_a_body_that_is_waited_for() -> None:
         coming = asyncio.Queue[dict[str, Any]]()
         request = Request({"type": "http", "headers": []}, coming.get)
         parse_headers(request)
-        reading = asyncio.ensure_future(body_of(request))
+        reading = asyncio.ensure_future(body_of(request, BodyRoom()))
         for each in (part(b"a", more=True), part(b"b")):
             await asyncio.sleep(0)
             coming.put_nowait(each)
@@ -95,6 +96,20 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             read(*messages)
     with pytest.raises(TooLarge):
         read(None, headers=[(b"content-length", b"3")])
+
+
+def test_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_BODY", 4)
+    monkeypatch.setattr(requests, "MOST_BUFFERED", 6)
+    room, longer = BodyRoom(), [(b"content-length", b"4")]
+    parts = part(b"ab", more=True), part(b"cd")
+    assert read(*parts, headers=longer, room=room) == b"abcd"
+    with pytest.raises(Overloaded):  # before it is read: four bytes are not answered yet
+        read(None, headers=longer, room=room)
+    assert read(part(b"abcd"), room=room) == b"abcd"  # it has arrived
+    assert read(*parts, room=room) == b"abcd"  # that does not say how long it is
+    with pytest.raises(Overloaded):
+        read(*parts, room=room)
 
 
 def test_of_a_repeated_branch_the_first_counts() -> None:
