@@ -8,8 +8,9 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -173,9 +174,13 @@ class Endpoint:
 
     Args:
         fails: returns the status of a request before it is looked at and after it was done, None for none.
+        pause: seconds between the parts of bodies that do not end; None for answers without a body.
     """
 
-    def __init__(self, fails: Callable[[], tuple[int | None, int | None]] = lambda: (None, None)) -> None:
+    def __init__(
+        self, fails: Callable[[], tuple[int | None, int | None]] = lambda: (None, None), pause: float | None = None
+    ) -> None:
+        self.pause = pause
         self.fails, self.requests = fails, list[tuple[str, str, Any]]()
         self.done = dict[tuple[str, str], bytes]()
         self.conflicts = list[str]()
@@ -208,8 +213,13 @@ class Endpoint:
                     self.connection.close()
                     return
                 self.send_response(status)
-                self.send_header("Content-Length", "0")
+                if endpoint.pause is None:
+                    self.send_header("Content-Length", "0")
                 self.end_headers()
+                with suppress(OSError):  # the client has gone
+                    while endpoint.pause is not None:
+                        self.wfile.write(b"x" * 1000)
+                        time.sleep(endpoint.pause)
 
             def log_message(self, *_: Any) -> None:
                 pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.connectors.sink_tables import Tables, deliver, events
 from tests.deployed import Deployed, wait_until
 from tests.servers.postgres import PostgresServer
 from umbel.api.dataset import redefined
-from umbel.connectors import HTTP, Kafka, Snowflake, sink
+from umbel.connectors import HTTP, Kafka, Snowflake, http_sink, sink
 from umbel.connectors import sinks as sinks_of
 from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import UmbelError
@@ -72,6 +73,21 @@ def test_the_key_of_a_request_tells_parts_of_other_lengths_apart(tmp_path: Path)
             deliver(made)
     assert endpoint.conflicts == []
     assert {row["after"]["amount"] for row in endpoint.rows("/large")} == {20, 30, 40}
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.2])
+def test_answers_need_not_end(tmp_path: Path, pause: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_sink, "LONGEST_ANSWER", 0.5)
+    endpoint = Endpoint(pause=pause)
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="/health")
+        with contextlib.closing(Shop(tmp_path, source.path("/large"), source.path("/norse"), cdc="debezium")) as made:
+            made.sell(20)
+            delivering = threading.Thread(target=deliver, args=(made,), daemon=True)
+            delivering.start()
+            delivering.join(20)
+            assert not delivering.is_alive()
+    assert [row["after"]["amount"] for row in endpoint.rows("/large")] == [20]
 
 
 def test_other_options_take_effect_without_a_restart(tables: Tables, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ LIMIT = 1000
 ATTEMPTS = 5
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 """Seconds before another attempt: the first, and the longest after doubling, or as the server says."""
+MOST_READ, LONGEST_ANSWER = 4096, 10.0
+"""Characters of an answer, and seconds for which they are waited for: its status says what came of the request."""
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
@@ -155,7 +157,8 @@ class EndpointWriter(SinkWriter):
         for attempt in range(ATTEMPTS):
             wait = FIRST_WAIT * 2.0**attempt * random.uniform(0.5, 1.0)
             try:
-                answer = self._client.request(method, path, content=body, headers=headers)
+                with self._client.stream(method, path, content=body, headers=headers) as answer:
+                    text = _begin(answer)
             except httpx.HTTPError as error:
                 failure = f"{type(error).__name__}"
             else:
@@ -163,7 +166,7 @@ class EndpointWriter(SinkWriter):
                     return
                 failure = f"status {answer.status_code}"
                 if answer.status_code in REFUSED and body is not None:
-                    details = " ".join(answer.text.split())
+                    details = " ".join(text.split())
                     raise RowsRefused(
                         f"{self._title}: {method} {path}: {failure}: {details:.200}".rstrip(": "), hint=HINT
                     )
@@ -175,6 +178,19 @@ class EndpointWriter(SinkWriter):
         raise Transient(
             f"{self._title}: {method} {path}: {failure}", hint="see that the server runs; it is tried again"
         )
+
+
+def _begin(answer: httpx.Response) -> str:
+    """Return the text of an answer, or its begin.
+
+    The rest of one that is long or slow is not read, and its connection is closed.
+    """
+    text, until = "", time.monotonic() + LONGEST_ANSWER
+    for part in answer.iter_text():
+        text += part
+        if len(text) >= MOST_READ or time.monotonic() > until:
+            break
+    return text
 
 
 def _retry_after(answer: httpx.Response) -> float:
