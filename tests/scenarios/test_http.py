@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import sqlite3
@@ -24,9 +25,11 @@ from tests.unit.serving.conftest import DEPARTURES, NOON
 from tests.unit.serving.flights import DATASETS, FEATURESETS
 from umbel.api.commit import check_commit
 from umbel.catalog.tokens import Role, Tokens
+from umbel.errors import Transient
 from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.recovery.rebuild import rebuild_all
 
 EMPTY = b'{"webhook": "events", "endpoint": "departures", "data": []}'
 LOG = b"POST /api/v1/log HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -155,6 +158,22 @@ def test_a_second_server_on_the_port_is_refused(server: ServerProcess) -> None:
     assert second.returncode == 2
     assert f"cannot listen on {HOST}:{server.port}: Address already in use" in second.stderr
     assert f"choose another port: --port {server.port + 1}" in " ".join(second.stderr.split())
+
+
+def test_state_is_not_forgotten_beside_a_server(tmp_path: Path) -> None:
+    deployment, running = place(tmp_path), ServerProcess(tmp_path)
+    try:
+        running.wait_until_ready()
+        found = re.escape(f"another server runs on {deployment.directory}: process {running.process.pid}")
+        with pytest.raises(Transient, match=found):
+            rebuild_all(deployment)
+        again = ServerProcess(tmp_path)
+        again.wait_until_ready()
+        again.stop()
+        assert running.http.get("/readyz").status_code == 200
+    finally:
+        running.stop()
+    assert rebuild_all(deployment) == []
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Locks on umbel's folder: one worker, one supervisor.
+"""Locks on umbel's folder: one worker, one supervisor, servers while nobody replaces the state.
 
 A lock ends with its process, however the process ends.
 """
@@ -20,14 +20,35 @@ def alone(directory: Path, what: str) -> Iterator[None]:
 
     Args:
         directory: umbel's folder.
-        what: `worker`, `supervisor`.
+        what: `worker`, `supervisor`; `server` keeps them all out.
 
     Raises:
         Transient: another process has the lock.
     """
+    with _locked(directory, what, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def beside_others(directory: Path, what: str) -> Iterator[None]:
+    """Lock a folder for one of several `what` during a block.
+
+    Args:
+        directory: umbel's folder.
+        what: `server`.
+
+    Raises:
+        Transient: a process is `alone` there.
+    """
+    with _locked(directory, what, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(directory: Path, what: str, kind: int) -> Iterator[None]:
     with (directory / f"{what}.lock").open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             raise Transient(

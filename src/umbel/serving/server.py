@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from umbel.processes.locks import beside_others
 from umbel.serving.environment import SHARED, DeploymentLocation
 from umbel.serving.policy import Policy
 
@@ -39,14 +41,14 @@ def serve(location: DeploymentLocation, policy: Policy, port: int, servers: int)
     location.hand_on()
     policy.hand_on()
     os.environ.setdefault(THREADS, "1")  # a request is too small to gain from a second thread
-    if servers == 1:
-        _alone(_config(policy, port, servers))
-        return
-    with (
-        tempfile.TemporaryDirectory(prefix="umbel-metrics-") as folder,
-        tempfile.TemporaryDirectory(prefix="umbel-start-") as reasons,
-    ):
-        os.environ[SHARED] = folder
+    with beside_others(Path(location.directory), "server"), ExitStack() as folders:
+        if servers == 1:
+            _alone(_config(policy, port, servers))
+            return
+        shared, reasons = (
+            folders.enter_context(tempfile.TemporaryDirectory(prefix=f"umbel-{each}-")) for each in ("metrics", "start")
+        )
+        os.environ[SHARED] = shared
         _together(_config(policy, port, servers), Path(reasons))
 
 

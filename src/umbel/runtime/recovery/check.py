@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +82,9 @@ def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tu
     Raises:
         Transient: the deployment runs.
     """
-    with alone(deployment.directory, "worker"), alone(deployment.directory, "supervisor"):
+    with ExitStack() as locks:
+        for what in ("worker", "supervisor", "server"):
+            locks.enter_context(alone(deployment.directory, what))
         for each in found:
             try:
                 yield each, each.mend() if each.mend is not None else ""

@@ -171,7 +171,7 @@ def rebuild_all(deployment: Deployment) -> list[str]:
 
     Raises:
         InvalidValue: the store is that of another deployment.
-        Transient: the worker runs, or the storage does not answer.
+        Transient: the worker or a server runs, or the storage does not answer.
     """
     lost = []
     for name, folder in ingest_logs(deployment.directory):
@@ -181,7 +181,7 @@ def rebuild_all(deployment: Deployment) -> list[str]:
     graph = deployment.graph(deployment.catalog.latest())
     if again := resending(deployment, graph, {node.state_id for node in graph.nodes}):
         lost.append(again)
-    with alone(deployment.directory, "worker"):
+    with alone(deployment.directory, "worker"), alone(deployment.directory, "server"):
         store = _own_store(deployment)
         if isinstance(store, DurableStore):
             lost += _missing(deployment, store)
