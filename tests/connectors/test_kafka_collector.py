@@ -58,6 +58,16 @@ def test_events_that_kafka_does_not_take_become_dead_letters(broker: Broker, tmp
     assert collector.stop() == 0
 
 
+def test_events_that_are_too_large_only_together_are_forwarded(broker: Broker, tmp_path: Path) -> None:
+    broker.create("small_batches", max_message_bytes="20000")
+    collector = CollectorProcess(tmp_path, "--to", f"kafka://{broker.address}/small_batches")
+    collector.wait()
+    collector.post([{"n": n, "text": random.randbytes(4000).hex()} for n in range(30)])
+    wait_until(lambda: values(broker, "small_batches") == [*range(30)], lambda: collector.said)
+    assert stored(collector.directory, dead=True) == []
+    assert collector.stop() == 0
+
+
 def test_each_event_that_kafka_does_not_take_is_a_dead_letter_once_if_it_is_tried_again(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -120,8 +120,9 @@ class StreamForwarding:
         wait, reported = 0.5, ""
         while not stop.is_set():
             try:
-                with closing(self._opened()) as topic:
-                    position, limit = self._position(topic), record_limit(self._target, topic.topic)
+                limit = record_limit(self._target, self._target.topic_of(self._stream))
+                with closing(self._opened(limit)) as topic:
+                    position = self._position(topic)
                     while not stop.is_set():
                         position = self._forward(topic, position, limit, stop)
                         wait, reported = 0.5, ""
@@ -133,9 +134,9 @@ class StreamForwarding:
                 stop.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
 
-    def _opened(self) -> TransactionalTopic:
-        topic = self._target.topic_of(self._stream)
-        return TransactionalTopic(client_options(self._target), topic, self._writer, f"forwarding to {self._title}")
+    def _opened(self, limit: int) -> TransactionalTopic:
+        topic, subject = self._target.topic_of(self._stream), f"forwarding to {self._title}"
+        return TransactionalTopic(client_options(self._target), topic, self._writer, subject, batch_bytes=limit)
 
     def _position(self, topic: TransactionalTopic) -> LogPosition:
         """Return the position after the events that the topic has."""
@@ -220,7 +221,7 @@ def client_options(target: KafkaTarget) -> dict[str, Any]:
 
 
 def record_limit(target: KafkaTarget, topic: str) -> int:
-    """Return the size of the largest record that a topic takes, in bytes."""
+    """Return the bytes of the largest batch of records that a topic takes."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 

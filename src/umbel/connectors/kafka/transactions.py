@@ -27,6 +27,8 @@ PRODUCER = {
     "transaction.timeout.ms": 60_000,
     "message.max.bytes": 64 << 20,  # the broker's limit applies
 }
+USUAL_BATCH = 1_000_000
+"""Bytes of a batch by default, which is below the limit that topics have by default."""
 REPORTED = 0.5
 """Seconds to wait for reports of the records of a failed transaction, at the most."""
 OF_RECORDS = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
@@ -41,15 +43,19 @@ class TransactionalTopic:
         topic: its name.
         id: the transactional id, and that of the consumer group; unique in the cluster, and the same after a restart.
         subject: the description of the writer, for messages.
+        batch_bytes: bytes of the records that are sent as one batch, unless one has more; the topic's limit is of batches.
     """
 
-    def __init__(self, options: Mapping[str, Any], topic: str, id: str, subject: str) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], topic: str, id: str, subject: str, batch_bytes: int = USUAL_BATCH
+    ) -> None:
         from confluent_kafka import Consumer, Producer
 
         self.topic, self._subject = topic, subject
         self._lost, self._failures = list[str](), list[Any]()
         events = {"error_cb": lambda error: self._lost.append(error.str())}
-        self._producer = Producer({**options, **PRODUCER, **events, "transactional.id": id})
+        batches = {"batch.size": min(batch_bytes, USUAL_BATCH)}
+        self._producer = Producer({**options, **PRODUCER, **batches, **events, "transactional.id": id})
         reading = {"group.id": id, "isolation.level": "read_committed", "enable.auto.commit": False}
         self._consumer = Consumer({**options, **reading})
 
