@@ -281,10 +281,10 @@ class IngestReader:
             segment = Segment(self.directory, begin.segment)
             if not segment.path.exists():
                 stop = LogPosition(segment.number, begin.offset, self._next_row(segment, end))
-                if segment.number < end.segment:
-                    yield LogRange(begin, stop)
             else:
                 stop = end if segment.number == end.segment else self._segment_end(segment, end)
+            if stop.offset <= begin.offset and begin.row < stop.row:  # all that comes next in it is missing
+                yield LogRange(begin, LogPosition(segment.number, begin.offset, stop.row))
             for mark in (*_marks(segment, begin, stop), stop):
                 if mark.offset > begin.offset:
                     yield LogRange(begin, mark)

@@ -47,6 +47,21 @@ def restarted(root: Path) -> IngestReader:
     return IngestReader(root, "w", "e")
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("size", [0, 10, PREAMBLE_BYTES, PREAMBLE_BYTES + 5])
+def test_rows_of_a_segment_that_is_cut_to_nothing_are_reported(tmp_path: Path, size: int, is_read: bool) -> None:
+    reader = written(tmp_path, 4)
+    start = reader.advance(reader.start(), rows=2) if is_read else reader.start()
+    os.truncate(Segment(reader.directory, 1).path, size)
+    Appender(reader.directory).append([Entry(b"[9]", 1, 0)])
+    found, damage = everything(reader, start)
+    assert found == [b"[9]"]
+    assert [(each.row, each.rows, each.is_missing or each.size) for each in damage] in (
+        [(start.row, 8 - start.row, True)],
+        [(start.row, 8 - start.row, 5)],  # a torn record
+    )
+
+
 @given(st.integers(0, 10_000), st.integers(1, 255), st.booleans())
 @examples(60)
 def test_a_changed_byte_loses_one_record_at_most(
