@@ -78,7 +78,7 @@ def test_a_source_that_is_behind_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps([asdict(each) for each in (slow, gone)]))
     assert source_lags(tmp_path) == [slow, gone]
     assert str(slow) == "Kafka 'k', topic 't': 5 rows, 100.0 s behind"
-    assert "more cores" in slow.remedy
+    assert "task slots and cores" in slow.remedy
     assert str(gone) == "Postgres 'p': cannot be read: no route to host"
     assert "can be reached" in gone.remedy
 
