@@ -36,7 +36,10 @@ Failures = Mapping[int, Exception | None]
 
 
 def drawn() -> list[Program]:
-    """Return the largest of some random programs: always the same."""
+    """Return the largest of some random programs: always the same.
+
+    None has rows far ahead of the clock, which a live source refuses.
+    """
     found: list[Program] = []
 
     @settings(
@@ -49,7 +52,8 @@ def drawn() -> list[Program]:
     )
     @given(programs())
     def collect(program: Program) -> None:
-        found.append(program)
+        if program.shift <= SECOND:
+            found.append(program)
 
     collect()
     chosen = sorted(found, key=lambda program: len(repr(program)), reverse=True)[:COUNT]
