@@ -220,6 +220,17 @@ def test_an_offset_that_is_no_plain_data_is_refused(
     assert reading.stage.numbers() == []
 
 
+def test_an_offset_may_have_numbers_of_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves) -> None:
+    """The last id of a frame is one."""
+    from umbel_extras.shelf import ShelfReader
+
+    offset = {"id": np.int64(7), "parts": [np.float32(0.5), np.int8(1)]}
+    monkeypatch.setattr(ShelfReader, "read", lambda _, __, at: iter([] if at else [Page([{"n": 1}], offset)]))
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+    reading.read_on(Poller())  # type: ignore[arg-type]
+    assert reading.stage.part(1).facts["offset"] == {"id": 7, "parts": [0.5, 1]}
+
+
 def test_a_partition_that_is_no_text_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves
 ) -> None:

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
 import polars as pl
 
 from umbel.connectors.lag import SourceLag
@@ -341,12 +342,19 @@ def _plain(offset: Offset, title: str) -> Offset:
         InvalidType: it is no plain JSON.
     """
     try:
-        found = json.loads(json.dumps(offset))
+        found = json.loads(json.dumps(offset, default=_number))
     except (TypeError, ValueError, RecursionError):
         found = None
     if found != offset:
         raise InvalidType(f"{title}: the offset {offset!r:.100} is no plain JSON", hint="text, numbers, lists or dicts")
     return found
+
+
+def _number(value: Any) -> Any:
+    """Return a number of NumPy, such as the last id of a pandas frame, as one of Python."""
+    if not isinstance(value, np.generic):
+        raise TypeError("neither JSON nor a number")
+    return value.item()
 
 
 class BatchWriter(SinkWriter):
