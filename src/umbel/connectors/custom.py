@@ -351,7 +351,7 @@ def _plain(offset: Offset, title: str) -> Offset:
 
 
 def _number(value: Any) -> Any:
-    """Return a number of NumPy, such as the last id of a pandas frame, as one of Python."""
+    """Return a number of NumPy as one of Python."""
     if not isinstance(value, np.generic):
         raise TypeError("neither JSON nor a number")
     return value.item()
