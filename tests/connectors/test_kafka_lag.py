@@ -6,11 +6,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from tests.connectors.test_kafka_ingestion import entities, row
 from tests.deployed import Deployed
 from tests.servers.kafka import Broker
 from umbel.connectors import Kafka
-from umbel.connectors.kafka.source import MOST_ENDS
 from umbel.connectors.lag import SourceLag
 from umbel.runtime.batch import drain
 
@@ -63,12 +64,14 @@ def test_how_long_messages_have_waited(broker: Broker) -> None:
     assert 0 < (reader.lag(position).seconds or 0) < time.monotonic() - before
 
 
-def test_ends_are_retained_within_bounds(broker: Broker) -> None:
+def test_ends_are_retained_within_bounds(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 8
+    monkeypatch.setattr("umbel.connectors.kafka.source.MOST_ENDS", most)
     broker.create("bounds")
     plain = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN", "bootstrap_servers": broker.address}
     reader = Kafka(name="k", **plain).topic("bounds").reader(Path())
-    for _ in range(MOST_ENDS + 20):
+    for _ in range(most + 20):
         broker.produce("bounds", [b"{}"])
         reader.plan(None, 512)
-    assert len(reader._ends) <= MOST_ENDS
-    assert reader.lag(None).rows == MOST_ENDS + 20
+    assert len(reader._ends) <= most
+    assert reader.lag(None).rows == most + 20
