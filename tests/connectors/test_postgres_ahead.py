@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database
+from tests.connectors.postgres_shop import ORDERS, followed
 from tests.connectors.shop_datasets import deployed, letters, rows_of, until
-from tests.connectors.test_postgres_changes import COLUMNS, drained, drop_slots, is_equal, native
+from tests.connectors.test_postgres_changes import COLUMNS, drained, is_equal, native
 from tests.servers.postgres import PostgresServer
 
 Server = PostgresServer
@@ -19,9 +19,7 @@ Server = PostgresServer
 
 @pytest.fixture
 def name(postgres_server: Server) -> Iterator[str]:
-    made = database(postgres_server)
-    yield made
-    drop_slots(postgres_server, made)
+    yield from followed(postgres_server)
 
 
 def test_what_comes_later_replaces_a_row_that_is_ahead(postgres_server: Server, name: str, tmp_path: Path) -> None:

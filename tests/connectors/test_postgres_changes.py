@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database, shop
+from tests.connectors.postgres_shop import ORDERS, drop_slots, followed, shop
 from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of, until
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
@@ -31,24 +31,7 @@ COLUMNS = ["id", "note", "updated_at"]
 
 @pytest.fixture
 def name(postgres_server: Server) -> Iterator[str]:
-    """Return a new database, whose slots are dropped after the test: they would retain the server's log."""
-    made = database(postgres_server)
-    yield made
-    drop_slots(postgres_server, made)
-
-
-def drop_slots(server: Server, name: str) -> None:
-    query = f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = '{name}' AND active"
-    server.run(query)
-    for _ in range(50):
-        try:
-            server.run(
-                f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '{name}'"
-            )
-        except Exception:
-            time.sleep(0.1)
-        else:
-            return
+    yield from followed(postgres_server)
 
 
 def table(server: Server, name: str) -> list[Any]:

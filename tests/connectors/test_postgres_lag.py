@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database, shop
+from tests.connectors.postgres_shop import ORDERS, followed, shop
 from tests.connectors.shop_datasets import deployed, orders, until
-from tests.connectors.test_postgres_changes import drained, drop_slots, native
+from tests.connectors.test_postgres_changes import drained, native
 from tests.servers.postgres import PostgresServer
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller, stop_polling
@@ -22,9 +22,7 @@ from umbel.runtime.source_lags import MeasuredLag, source_lags
 
 @pytest.fixture
 def name(postgres_server: PostgresServer) -> Iterator[str]:
-    made = database(postgres_server)
-    yield made
-    drop_slots(postgres_server, made)
+    yield from followed(postgres_server)
 
 
 @pytest.mark.parametrize("cdc", ["native", "upsert"])

@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database, shop
+from tests.connectors.postgres_shop import ORDERS, followed, shop
 from tests.connectors.shop_datasets import deployed, letters, rows_of, until
-from tests.connectors.test_postgres_changes import COLUMNS, drained, drop_slots, is_equal, native, table
+from tests.connectors.test_postgres_changes import COLUMNS, drained, is_equal, native, table
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import Webhook, source
 from umbel.connectors.polling import stop_polling
@@ -28,9 +28,7 @@ Server = PostgresServer
 
 @pytest.fixture
 def name(postgres_server: Server) -> Iterator[str]:
-    made = database(postgres_server)
-    yield made
-    drop_slots(postgres_server, made)
+    yield from followed(postgres_server)
 
 
 def test_a_truncated_table_is_empty(postgres_server: Server, name: str, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
         versions_table: the versions so far; written.
     """
     keys, owners = NumberedKeys.of(rows[KEY])
-    starts = rows.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE))
-    replaces = (rows[WEIGHT].abs() == REPLACING).to_numpy()
+    starts = _begun(rows)
+    replaces = starts[_REPLACES].to_numpy()
     spans = spans_of(len(keys.keys), owners, micros(rows, AT))
     spans.high[owners[replaces]] = NEVER
     number, before = versions_table.entries(keys, spans, before=True, after=True)
@@ -72,6 +72,15 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
         gone = _replaced(every, sequence(both), np.append(np.zeros(before.height, np.bool_), replaces))
     _write(winners, is_new, gone, both, keys, versions_table)
     return _difference(former, winners.where(~gone), is_new[~gone], both.drop(TIME, ALIVE))
+
+
+def _begun(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return changes as versions.
+
+    Added are when each begins, whether as a row, and whether it replaces later ones.
+    """
+    is_alive, replaces = pl.col(WEIGHT) > 0, pl.col(WEIGHT).abs() == REPLACING
+    return rows.with_columns(pl.col(AT).alias(TIME), is_alive.alias(ALIVE), replaces.alias(_REPLACES))
 
 
 def _replaced(every: Versions, sequence: Ints, replaces: Flags) -> Flags:
@@ -197,22 +206,15 @@ def spread(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
         return rows
     rest = rows.filter(~is_truncation)
     before = versions_table.all().with_columns(pl.lit(False).alias(_REPLACES))
-    replaces = (pl.col(WEIGHT).abs() == REPLACING).alias(_REPLACES)
-    begun = rest.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE), replaces).select(
-        before.columns
-    )
-    versions, ended = pl.concat([before, begun]), list[pl.DataFrame]()
+    versions, ended = pl.concat([before, _begun(rest).select(before.columns)]), list[pl.DataFrame]()
     for at, seq in truncations:
         there = versions.filter(pl.col(SEQ) < seq).sort(KEY, TIME, SEQ).filter(~_IS_REPLACED)
         last = there.unique([KEY, TIME], keep="last", maintain_order=True)
         now = last.filter(pl.col(TIME) <= at).unique(KEY, keep="last", maintain_order=True)
         instant = pl.lit(at).cast(last.schema[TIME]).alias(TIME)
         ends = pl.concat([now.with_columns(instant), last.filter(pl.col(TIME) > at)]).filter(ALIVE)
-        ended.append(
-            ends.with_columns(
-                pl.lit(seq, pl.Int64).alias(SEQ), *(pl.lit(False).alias(name) for name in (ALIVE, _REPLACES))
-            )
-        )
+        marks = (pl.lit(False).alias(name) for name in (ALIVE, _REPLACES))
+        ended.append(ends.with_columns(pl.lit(seq, pl.Int64).alias(SEQ), *marks))
         versions = pl.concat([versions, ended[-1]])
     made = pl.concat(ended).with_columns(pl.col(TIME).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT))
     return pl.concat([rest, made.select(rest.columns)])

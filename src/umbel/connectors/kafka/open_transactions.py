@@ -29,8 +29,8 @@ class OpenTransactions:
         """
         now, before = time.monotonic(), self._since
         begins = {part: end for part, (_, end) in ends.items() if written[part] > end}
-        known = {part: before.get(part, (-1, now)) for part in begins}
-        self._since = {part: (at, known[part][1] if known[part][0] == at else now) for part, at in begins.items()}
+        is_known = {part: part in before and before[part][0] == at for part, at in begins.items()}
+        self._since = {part: before[part] if is_known[part] else (at, now) for part, at in begins.items()}
 
     def __contains__(self, partition: int) -> bool:
         return partition in self._since
