@@ -146,7 +146,8 @@ class Live:
         self.batch += 1
 
     def keep(self, result: BatchResult, clocks: Mapping[int, Clock]) -> None:
-        """Keep the stream times and change logs of a batch."""
+        """Keep the event times and change logs of a batch."""
+        self.time.move(self.graph, result.moved)
         self.time.advance_stream_times(self.graph, due(self.graph.nodes, result.seen, clocks))
         for number, frames in result.logged.items():
             owner = self.graph.nodes[number].state_id

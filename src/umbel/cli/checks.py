@@ -200,8 +200,10 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
         yield from _logs(location)
         yield from _worker(location)
     for event in location.catalog.events(3):
-        if event.level == "error":
-            yield Finding("last error", "warning", f"{event.process} at {event.at}: {event.text[:300]}", "see logs/")
+        if event.level in ("error", "warning"):
+            yield Finding(
+                f"last {event.level}", "warning", f"{event.process} at {event.at}: {event.text[:300]}", "see logs/"
+            )
     for name, count in location.catalog.count_dead().items():
         yield Finding("dead letters", "warning", f"{name} has refused {count}", f"umbel dead-letters {name}")
 

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import Edge, StageOutput, add_seen, due, run_shard
+from umbel.graph.stages import Edge, Moved, StageOutput, add_moved, add_seen, due, run_shard
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock, Keyed
 from umbel.state.keys import shard_of_columns
@@ -37,16 +37,19 @@ class BatchResult:
     Args:
         logged: changes for the change logs, by node number.
         seen: the largest event time among the rows for each timed node, by node number.
+        moved: how far back operators have moved rows, by node number.
     """
 
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
+    moved: dict[int, Moved] = field(default_factory=dict)
 
     def add(self, output: StageOutput) -> None:
         """Merge the change-log entries and event times of a stage output."""
         for number, frames in output.logged.items():
             self.logged[number].extend(frames)
         add_seen(self.seen, output.seen)
+        add_moved(self.moved, output.moved)
 
 
 def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> Iterable[tuple[int, pl.DataFrame]]:

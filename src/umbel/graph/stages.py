@@ -7,9 +7,10 @@ the frames are the runner's choice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Self
 
 import polars as pl
 
@@ -18,10 +19,61 @@ from umbel.graph.graph import GraphNode
 from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.state.port import Reader
 from umbel.state.tables import State
-from umbel.types.schema import AT, WEIGHT
+from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.windowing.tiling import instant_of, micros
 
 Edge = tuple[int, int]
 """The number of the reading node, and the index of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The distance by which an operator has moved rows back.
+
+    Args:
+        back: µs at the most, 0 if it has moved none of them back.
+        oldest: the least of their new timestamps.
+        newest: the largest one.
+    """
+
+    back: int
+    oldest: datetime
+    newest: datetime
+
+    @classmethod
+    def of(cls, before: pl.DataFrame, after: pl.DataFrame, names: tuple[str, str]) -> Self:
+        """Return it for rows that an operator has read and made.
+
+        Args:
+            before: the rows that it read.
+            after: those that it made, in the same order; those that it fails on are missing.
+            names: of their timestamps.
+        """
+        old, new = before.select(SEQ, pl.col(names[0]).alias("old")), after.select(SEQ, pl.col(names[1]).alias("new"))
+        if len(old) == len(new):
+            pairs = old.with_columns(new["new"])
+        else:
+            pairs = old.group_by(SEQ).agg(pl.max("old")).join(new.group_by(SEQ).agg(pl.min("new")), on=SEQ)
+        distance, made = (pl.col("old") - pl.col("new")).dt.total_microseconds(), pl.col("new")
+        back, oldest, newest = pairs.select(distance.max(), made.min().alias("oldest"), made.max().alias("newest")).row(
+            0
+        )
+        return cls(max(0, back), oldest, newest)
+
+    def beside(self, other: Moved) -> Moved:
+        """Return it for the rows of both."""
+        oldest, newest = min(self.oldest, other.oldest), max(self.newest, other.newest)
+        return Moved(max(self.back, other.back), oldest, newest)
+
+    @property
+    def plain(self) -> list[int]:
+        """Its arguments as plain data."""
+        return [self.back, micros(self.oldest), micros(self.newest)]
+
+    @classmethod
+    def of_plain(cls, plain: Sequence[int]) -> Self:
+        """Restore it from its `plain`."""
+        return cls(plain[0], *map(instant_of, plain[1:]))
 
 
 @dataclass(slots=True)
@@ -33,12 +85,14 @@ class StageOutput:
         local: changes for later nodes of the same stage and shard, by edge.
         logged: changes for the change logs, by node number.
         seen: the largest event time among the rows for each timed node, by node number.
+        moved: how far back operators have moved rows, by node number.
     """
 
     frames: dict[Edge, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     local: dict[Edge, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
+    moved: dict[int, Moved] = field(default_factory=dict)
 
     def add(self, other: StageOutput) -> None:
         """Merge what other rows have made in the same stage."""
@@ -47,6 +101,7 @@ class StageOutput:
         for number, frames in other.logged.items():
             self.logged[number].extend(frames)
         add_seen(self.seen, other.seen)
+        add_moved(self.moved, other.moved)
 
     def saw(self, node: GraphNode, position: int, rows: pl.DataFrame) -> None:
         """Record the largest event time among rows that a node is going to read."""
@@ -54,6 +109,12 @@ class StageOutput:
         latest = inserted[node.parents[position].operator.schema.timestamp].max()
         if isinstance(latest, datetime):
             add_seen(self.seen, {node.number: latest})
+
+
+def add_moved(into: dict[int, Moved], moved: Mapping[int, Moved]) -> None:
+    """Merge the moves of other rows, by node number."""
+    for number, each in moved.items():
+        into[number] = each.beside(into[number]) if number in into else each
 
 
 def add_seen(into: dict[int, datetime], seen: Mapping[int, datetime]) -> None:
@@ -93,7 +154,11 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 
     for reader, position in node.readers:
         operator = reader.operator
         if isinstance(operator, RowWise):
-            emit(reader, applied(operator, rows), output, stage)
+            made = applied(operator, rows)
+            if operator.moves_rows and not made.is_empty():
+                names = node.operator.schema.timestamp, operator.schema.timestamp
+                add_moved(output.moved, {reader.number: Moved.of(rows, made, names)})
+            emit(reader, made, output, stage)
         elif isinstance(operator, Keyed):
             frames = output.local if reader.stage == stage else output.frames
             partial = operator.partial(rows)

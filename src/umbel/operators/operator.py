@@ -67,6 +67,8 @@ class Operator(ABC):
 
     keeps_values: ClassVar[bool] = False
     """True if the columns that the output has in common with the (first) input have the values of the input's row."""
+    moves_rows: ClassVar[bool] = False
+    """True if rows may get other timestamps than they had."""
     is_internal: ClassVar[bool] = False
     """True if umbel adds it to plans, and pipelines have no method of its name."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -41,6 +41,8 @@ class Transform(RowWise):
 
     function: UserFunction
     columns: tuple[tuple[str, DType], ...] = ()
+
+    moves_rows: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs

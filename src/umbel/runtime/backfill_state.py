@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class BackfillState:
         done: rows of history read.
         total: rows of history in all.
         seen: the largest event time each timed operator has read, in ISO form, by its state id.
+        moved: how far back operators have moved rows, by their state ids.
         failures: the number of failures since the last completed step.
         error: the last failure.
         not_before: the time of the next attempt, in seconds since the epoch.
@@ -52,6 +53,7 @@ class BackfillState:
     done: int = 0
     total: int = 0
     seen: Mapping[str, str] = field(default_factory=dict)
+    moved: Mapping[str, Sequence[int]] = field(default_factory=dict)
     failures: int = 0
     error: str = ""
     not_before: float = 0.0
@@ -97,12 +99,15 @@ class BackfillState:
         planned = None if end.batch == BEFORE_HISTORY else end.batch
         return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver, cut=_CUT)
 
-    def completed(self, rows: int, seen: Mapping[str, str], seconds: float) -> BackfillState:
+    def completed(
+        self, rows: int, seen: Mapping[str, str], moved: Mapping[str, Sequence[int]], seconds: float
+    ) -> BackfillState:
         """Return the state after the step that was begun.
 
         Args:
             rows: rows of history that it read.
             seen: the largest event time each timed operator has read, in ISO form.
+            moved: how far back operators have moved rows.
             seconds: how long it took.
         """
         return BackfillState(
@@ -113,6 +118,7 @@ class BackfillState:
             done=self.done + rows,
             total=self.total,
             seen=seen,
+            moved=moved,
             began=self.began,
             deleted=self.deleted,
             seconds=self.seconds + seconds,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from umbel.errors import NotSupported
 from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import StageOutput, due
+from umbel.graph.stages import Moved, StageOutput, due
 from umbel.graph.threads import beside, in_threads
 from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 TAILED = 2 << 20
 """Bytes of input up to which the changes of a batch go to the tails of the change logs, and not into their tables at once."""
+
+log = logging.getLogger("umbel.work")
 
 Counts = Mapping[tuple[str, str], int]
 _Part = list[tuple[int, PlannedSplit]]
@@ -98,7 +102,7 @@ class BatchReport:
             self.ends[shard] = max(end, self.ends.get(shard, end))
         if "letters" in report:
             self.letters.add(report["letters"])
-        self.result.add(StageOutput(seen=report["seen"]))
+        self.result.add(StageOutput(seen=report["seen"], moved=report.get("moved", {})))
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,7 @@ class MicroBatch:
         """Write the change logs and commit the batch's progress."""
         graph, time, before = self.graph, self.time, self.time.state
         stream_times = due(graph.nodes, batch_report.result.seen, time.clocks(graph))
+        self._note_moves(batch_report.result.moved)
         time.saw(batch_report.taken, batch_report.read, has_final=any(node.is_final for node in graph.nodes))
         time.advance_stream_times(graph, stream_times)
         logs = self._log_changes(batch_report)
@@ -262,6 +267,17 @@ class MicroBatch:
         if self.plan.size > TAILED:
             release_unused_memory()
         return counts
+
+    def _note_moves(self, moved: Mapping[int, Moved]) -> None:
+        """Record by how much operators have moved rows back; report rows behind the watermark."""
+        for node, each, mark in self.time.move(self.graph, moved):
+            text = (
+                f"{node.operator.title} has moved a row back to {each.oldest:%Y-%m-%d %H:%M:%S}, behind the watermark, "
+                f"{mark:%Y-%m-%d %H:%M:%S}: windows and duplicates of then may be forgotten. It moves rows back by up to "
+                f"{timedelta(microseconds=each.back)}: give the sources more disorder"
+            )
+            log.warning("%s", text)
+            self.deployment.catalog.record_event("work", "warning", text[:4000])
 
     def _log_changes(self, batch_report: BatchReport) -> Dues:
         """Write the change logs; return the expected content of each."""

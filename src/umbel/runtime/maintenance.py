@@ -37,13 +37,14 @@ def forget_removed(deployment: Deployment, before: Graph, now: Graph, time: Even
         deployment: the deployment.
         before: the graph of the batch before.
         now: the graph of the batch that will run next.
-        time: loses the stream times of the removed operators.
+        time: forgets the removed operators.
     """
     retained = {node.state_id for node in (*now.nodes, *fed(before))}
     removed = [node for node in before.nodes if node.state_id not in retained]
     Removals(deployment.catalog).add({node.state_id: node.log for node in removed}, clock.time())
     for node in removed:
         time.stream_times.pop(node.state_id, None)
+        time.moved.pop(node.state_id, None)
 
 
 def delete_removed(deployment: Deployment, graph: Graph, retained_for: float) -> None:

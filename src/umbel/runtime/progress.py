@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from umbel.graph.graph import Graph, GraphNode
+from umbel.graph.stages import Moved
 from umbel.operators.operator import Clock
 from umbel.runtime.plans import BatchPlan
 from umbel.windowing.tiling import instant_of, micros
@@ -78,6 +79,7 @@ class EventTimeProgress:
         unread: for each source the partitions with rows that no batch has read.
         partitions: the largest event time taken from each partition of each source.
         ramps: of the sources that were loaded without a watermark.
+        moved: how far back operators have moved all rows so far, by their state ids.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class EventTimeProgress:
     unread: Mapping[str, Collection[str]] = field(default_factory=dict)
     partitions: dict[str, dict[str, datetime]] = field(default_factory=dict)
     ramps: dict[str, Ramp] = field(default_factory=dict)
+    moved: dict[str, Moved] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: Mapping[str, Any], plan: BatchPlan | None = None) -> Self:
@@ -95,7 +98,8 @@ class EventTimeProgress:
         partitions = {source: _instants(each) for source, each in state.get("partitions", {}).items()}
         ended, loading, unread = (plan.ended, plan.loading, plan.unread) if plan else ((), (), {})
         ramps = {source: Ramp.of(each) for source, each in state.get("ramps", {}).items()}
-        return cls(newest, stream_times, frozenset(ended), frozenset(loading), unread, partitions, ramps)
+        moved = {owner: Moved.of_plain(each) for owner, each in state.get("moved", {}).items()}
+        return cls(newest, stream_times, frozenset(ended), frozenset(loading), unread, partitions, ramps, moved)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -107,6 +111,7 @@ class EventTimeProgress:
             "stream_times": _plain(self.stream_times),
             **({"partitions": partitions} if partitions else {}),
             **({"ramps": ramps} if ramps else {}),
+            **({"moved": {owner: each.plain for owner, each in self.moved.items()}} if self.moved else {}),
         }
 
     def saw(self, taken: Collection[Taken], read: Collection[str], *, has_final: bool) -> None:
@@ -164,37 +169,95 @@ class EventTimeProgress:
 
     def clocks(self, graph: Graph) -> dict[int, Clock]:
         """Return the clock of every keyed node."""
-        reached = self.watermarks(graph)
-        marks: dict[int, datetime | None] = {}
+        marks = self._marks(graph)
         clocks = {}
+        for node in (each for each in graph.nodes if each.is_keyed):
+            parents = tuple(marks.after[parent.number] for parent in node.parents)
+            stream_time = self.stream_times.get(node.state_id)
+            clocks[node.number] = Clock(marks.before[node.number], stream_time, parents, waits=True)
+        return clocks
+
+    def move(self, graph: Graph, moved: Mapping[int, Moved]) -> list[tuple[GraphNode, Moved, datetime]]:
+        """Record by how much operators have moved rows back.
+
+        The watermarks of their results lag by that from now on.
+
+        Args:
+            graph: of the batch.
+            moved: the rows of the batch, by node number.
+
+        Returns:
+            Those that have moved rows behind the watermark of their result, with that watermark.
+        """
+        before, behind = self._marks(graph).after, list[tuple[GraphNode, Moved, datetime]]()
+        for number, each in moved.items():
+            node = graph.nodes[number]
+            known, mark = self.moved.get(node.state_id), before[number]
+            if mark is not None and each.oldest < mark and (known is None or each.back > known.back):
+                behind.append((node, each, mark))
+            self.moved[node.state_id] = each if known is None else each.beside(known)
+        return behind
+
+    def _marks(self, graph: Graph) -> _Marks:
+        reached, found = self.watermarks(graph), _Marks()
         for node in graph.nodes:
-            mark = self._watermark(graph, node, reached, marks)
-            parents = tuple(marks[parent.number] for parent in node.parents)
-            clocks[node.number] = Clock(mark, self.stream_times.get(node.state_id), parents, waits=True)
-            marks[node.number] = self._passed_on(node, mark)
-        return {node.number: clocks[node.number] for node in graph.nodes if node.is_keyed}
+            found.before[node.number] = self._watermark(graph, node, reached, found)
+            found.after[node.number] = self._passed_on(node, found)
+        return found
 
     def advance_stream_times(self, graph: Graph, stream_times: Mapping[int, datetime]) -> None:
         """Set stream times by node number."""
         self.stream_times.update({graph.nodes[number].state_id: instant for number, instant in stream_times.items()})
 
-    def _passed_on(self, node: GraphNode, mark: datetime | None) -> datetime | None:
-        """Return a node's output watermark from its input watermark `mark`."""
-        operator = node.operator
+    def _passed_on(self, node: GraphNode, marks: _Marks) -> datetime | None:
+        """Return a node's output watermark from its input watermark."""
+        operator, mark = node.operator, marks.before[node.number]
+        if node.operator.moves_rows:
+            moved = self.moved.get(node.state_id)
+            if moved is None:
+                marks.silent.add(node.number)
+            if mark is None or moved is None:
+                return None
+            return min(mark, moved.newest) if node.number in marks.ended else mark - moved.back * MICROSECOND
         stream_time = self.stream_times.get(node.state_id)
         if node.is_timed:  # its results come out only when it has read so far
             mark = None if mark is None or stream_time is None else min(mark, stream_time)
         return None if mark is None or operator.delay is None else mark - operator.delay * MICROSECOND
 
     def _watermark(
-        self, graph: Graph, node: GraphNode, reached: Mapping[str, datetime], marks: Mapping[int, datetime | None]
+        self, graph: Graph, node: GraphNode, reached: Mapping[str, datetime], marks: _Marks
     ) -> datetime | None:
+        """Return the watermark of a node's input; note whether it has ended or is silent."""
         if node.parents:
-            return _least(marks[parent.number] for parent in node.parents)
+            parents = {parent.number for parent in node.parents}
+            if parents <= marks.ended:
+                marks.ended.add(node.number)
+            if parents <= marks.silent:
+                marks.silent.add(node.number)
+            return _least(marks.after[parent] for parent in (parents - marks.silent or parents))
         keys = {each.key for each in graph.sources() if graph.entries[each.dataset] is node}
         if keys and keys <= self.ended:  # all there ever was has been read
+            marks.ended.add(node.number)
             return max((self._reached(key) for key in keys if key in self.newest), default=None)
         return _least(reached.get(key) for key in keys - self.ended)
+
+
+@dataclass(slots=True)
+class _Marks:
+    """The watermarks of the nodes of a graph, by number.
+
+    Args:
+        before: of their input; None while there is none.
+        after: of their output.
+        ended: the nodes whose sources are all at their end.
+        silent: the nodes that have had no rows so far, as these come through an operator that moves rows and has read none. It is
+            not known yet how far back it moves them, and the watermarks of others do not wait for it.
+    """
+
+    before: dict[int, datetime | None] = field(default_factory=dict)
+    after: dict[int, datetime | None] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
 
 
 def is_due(graph: Graph, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

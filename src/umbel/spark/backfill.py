@@ -19,11 +19,12 @@ from datetime import datetime
 from threading import Event
 from time import monotonic
 from time import time as now
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.removals import Removals
 from umbel.graph.graph import Graph
+from umbel.graph.stages import Moved
 from umbel.runtime.backfill_input import calls_functions
 from umbel.runtime.backfill_state import BACKFILL, LONGEST_WAIT, BackfillState
 from umbel.runtime.completeness import note_since
@@ -33,7 +34,7 @@ from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
 from umbel.runtime.sink_ids import begin_anew
-from umbel.spark.backfill_step import LAST_ROWS, LIVE_ROWS, BackfillStep, StepBeside, stream_time_name
+from umbel.spark.backfill_step import LAST_ROWS, LIVE_ROWS, BackfillStep, StepBeside, moved_name, stream_time_name
 from umbel.spark.pace import Pace
 from umbel.state.port import Fenced, StaleBatch, Stamp
 
@@ -68,6 +69,7 @@ class Backfill:
         self._beside: StepBeside | None = None
         self._stopping = Event()
         self._left = 0
+        self._settings = dict[str, Any]()
         self._by = JobEpoch(JOB, 0)
 
     def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
@@ -101,7 +103,7 @@ class Backfill:
             self._ended(graph, revision, waiting)
             if (state := self._deployment.backfill_state()).state_ids:
                 self._note(state.finished())
-        self._restore_stream_times(time, self._deployment.graph(revision, waiting))
+        self._restore_time(time, self._deployment.graph(revision, waiting))
         return waiting
 
     @property
@@ -162,6 +164,7 @@ class Backfill:
         record(self._deployment.catalog, LOGS, last.done, last.seconds)
         self._note(last.finished())
         self._reader.release()
+        self._settings.clear()
         return step.state_ids
 
     def _is_far(self, rows: int) -> bool:
@@ -261,8 +264,17 @@ class Backfill:
     def _note(self, state: BackfillState) -> None:
         self._deployment.catalog.note(BACKFILL, state.plain, self._by)
 
-    def _restore_stream_times(self, time: EventTimeProgress, graph: Graph) -> None:
-        for node in (each for each in graph.nodes if each.is_timed):
-            noted = self._deployment.catalog.noted(stream_time_name(node))
-            if node.state_id not in time.stream_times and noted is not None:
+    def _restore_time(self, time: EventTimeProgress, graph: Graph) -> None:
+        """Set the event times that backfills have noted, where no batch has any yet."""
+        for node in (each for each in graph.nodes if each.is_timed and each.state_id not in time.stream_times):
+            if (noted := self._noted(stream_time_name(node))) is not None:
                 time.stream_times[node.state_id] = datetime.fromisoformat(noted)
+        for node in (each for each in graph.nodes if each.operator.moves_rows and each.state_id not in time.moved):
+            if (noted := self._noted(moved_name(node))) is not None:
+                time.moved[node.state_id] = Moved.of_plain(noted)
+
+    def _noted(self, name: str) -> Any:
+        """Return a setting of the catalog, read once for each backfill."""
+        if name not in self._settings:
+            self._settings[name] = self._deployment.catalog.noted(name)
+        return self._settings[name]

@@ -18,7 +18,7 @@ from umbel.functions.fingerprint import fingerprint
 from umbel.functions.guarding import guarded
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import StageOutput, due
+from umbel.graph.stages import Moved, StageOutput, due
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock
 from umbel.runtime.backfill_input import Read, taken_in
@@ -126,7 +126,8 @@ class BackfillStep:
         self._bury(batch_report.letters, state.step)
         read = left(sizes, state.position) - left(sizes, state.end)
         seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
-        state = state.completed(read, seen, monotonic() - begun)
+        moved = {nodes[number].state_id: each.plain for number, each in batch_report.result.moved.items()}
+        state = state.completed(read, seen, moved, monotonic() - begun)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
 
@@ -148,11 +149,13 @@ class BackfillStep:
         return max(1, int(min(most, BYTES_AT_ONCE / max(1.0, width))))
 
     def _seen(self, state: BackfillState) -> BatchReport:
-        """Return a report with the event times that earlier steps have read."""
+        """Return a report with the event times and moves of earlier steps."""
         batch_report = BatchReport()
         for node in self.graph.nodes:
             if node.state_id in state.seen:
                 batch_report.result.seen[node.number] = datetime.fromisoformat(state.seen[node.state_id])
+            if node.state_id in state.moved:
+                batch_report.result.moved[node.number] = Moved.of_plain(state.moved[node.state_id])
         return batch_report
 
     def _run_in_tasks(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
@@ -197,7 +200,7 @@ class BackfillStep:
             clocks = clocks_of_step(graph, batch_report.result.seen)
             result = InProcess(graph, self.deployment.store, self.state_ids).run(output, stamp, clocks)
         batch_report.letters.add(Letters.of(guard))
-        batch_report.result.add(StageOutput(seen=result.seen))
+        batch_report.result.add(StageOutput(seen=result.seen, moved=result.moved))
         batch_report.parts += [
             changes.write_part(graph.nodes[number], stamp, "step", frames) for number, frames in result.logged.items()
         ]
@@ -205,7 +208,7 @@ class BackfillStep:
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
         """Emit results that waited for the watermark, and write the change logs.
 
-        The stream times are recorded, too.
+        The stream times are recorded, too, and how far back rows were moved.
 
         Args:
             state: of the backfill, after all history is read.
@@ -218,9 +221,12 @@ class BackfillStep:
             running = InProcess(graph, self.deployment.store, self.state_ids)
             made = running.run(StageOutput(seen=batch_report.result.seen), stamp, clocks)
         computed = [node for node in nodes if node.state_id in self.state_ids]
+        # noted apart from the batch's progress: a batch that is run again does not compute history again
         for number, stream_time in due(computed, made.seen, clocks).items():
-            # noted apart from the batch's progress: a batch that is run again does not compute history again
             self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat(), self.by)
+        batch_report.result.add(StageOutput(moved=made.moved))
+        for number, each in batch_report.result.moved.items():
+            self.deployment.catalog.note(moved_name(nodes[number]), each.plain, self.by)
         ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in made.logged.items()]
         self._bury(Letters.of(guard), state.step)
         with self.deployment.catalog.without_successor(self.by):
@@ -300,6 +306,11 @@ def clocks_of_step(graph: Graph, seen: Mapping[int, datetime]) -> dict[int, Cloc
 def stream_time_name(node: GraphNode) -> str:
     """Return the catalog name of a node's stream time after its backfill."""
     return f"frontier of {node.state_id}"
+
+
+def moved_name(node: GraphNode) -> str:
+    """Return the catalog name of the distance by which a node has moved rows back."""
+    return f"moved by {node.state_id}"
 
 
 def _reading(reader: HistoryReader, node: GraphNode, piece: HistorySlice, *, retain: bool = False) -> Read:

@@ -194,8 +194,9 @@ def posted(
         for number, frames in output.logged.items()
     ]
     expected = totals.count(graph, output.logged)
-    if summary or parts or output.seen:
-        yield report({**summary, "parts": parts, "seen": dict(output.seen), "expected": dict(expected)})
+    if summary or parts or output.seen or output.moved:
+        found = {"parts": parts, "seen": dict(output.seen), "moved": dict(output.moved), "expected": dict(expected)}
+        yield report({**summary, **found})
 
 
 def rejected(guard: WorkerGuard) -> Iterator[tuple[int, int, int, bytes]]:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tests.deployed import Deployed
 from umbel.catalog.catalog import DeadLetter
+from umbel.cli.checks import SettingCheck, deployed
 from umbel.cli.main import app
 from umbel.connectors import Webhook, ref, source
 from umbel.connectors.files import Files
@@ -62,6 +63,17 @@ class Moved:
 class Row:
     k: int = field(key=True)
     t: datetime
+
+
+@dataset
+class Rounded:
+    k: int
+    t: datetime
+
+    @pipeline
+    @inputs(Event)
+    def round(cls, events):
+        return events.transform(lambda df: df.assign(t=df["t"].where(df["k"] == 0, df["t"] - timedelta(hours=2))))
 
 
 @pytest.fixture
@@ -220,3 +232,20 @@ def test_a_size_of_nothing_keeps_none(tmp_path: Path, monkeypatch: pytest.Monkey
     send(place, "A", [ago(600)])
     assert counts(place, "Event") == {"rows": 1, "late": 1}
     assert letters(place, "Event") == []
+
+
+def test_a_row_that_is_moved_behind_the_watermark_counts_and_is_reported_once(place: Deployed) -> None:
+    place.commit([Event, PerMinute, Moved, Row, Rounded])
+    events = lambda: [event.text for event in place.deployment.catalog.events()]  # noqa: E731
+    send(place, "A", [ago(10)])
+    assert events() == []
+    for _ in range(2):
+        send(place, "A", [ago(9), ago(8)])
+    (event,) = events()
+    assert event.endswith("It moves rows back by up to 2:00:00: give the sources more disorder")
+    assert event.startswith(
+        f"transform in pipeline 'Rounded.round' has moved a row back to {ago(128):%Y-%m-%d %H:%M:%S}, "
+    )
+    assert place.changes("Rounded").height == 5
+    found = {each.subject: each.found for each in deployed(SettingCheck(place.deployment.directory, "127.0.0.1", 1))}
+    assert found["last warning"].endswith(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from tests.aggregating import instant
@@ -12,7 +13,9 @@ from tests.laws.twins import Program, Source, Twin
 from tests.reference import SECOND
 from umbel.aggregates import Count
 from umbel.graph.graph import Graph
+from umbel.graph.stages import Moved
 from umbel.runtime.progress import EventTimeProgress, Ramp, Taken
+from umbel.types.schema import SEQ
 from umbel.types.windows import Continuous, Session, Tumbling
 
 NOW = BEGIN + 1000 * SECOND
@@ -49,6 +52,42 @@ def test_what_follows_an_operator_waits_for_its_corrections(twin: Twin, behind: 
     found = time.clocks(graph)[graph.outputs["D"].number]
     assert found.waits
     assert found.watermark == (None if behind is None else instant(NOW) - timedelta(seconds=behind))
+
+
+def test_what_follows_a_transform_waits_for_rows_that_it_moves_back() -> None:
+    moved = EVENT.moved(-40 * SECOND)
+    both = moved.union(EVENT)
+    count = lambda twin: twin.aggregate(["k"], [Count(into_field="n", window=Continuous("1m"))])  # noqa: E731
+    graph = Graph(Program.numbered({"E": Source(EVENTS, ())}, {"M": count(moved), "B": count(both)}).definitions())
+    (source,), (transform,) = graph.sources(), [node for node in graph.nodes if node.operator.moves_rows]
+    time = EventTimeProgress({source.key: instant(NOW)})
+
+    def watermarks() -> list[object]:
+        clocks = time.clocks(graph)
+        return [clocks[graph.outputs[name].number].watermark for name in ("M", "B")]
+
+    assert watermarks() == [None, instant(NOW)], "it has read no rows: no other ones wait for it"
+    since = NOW - 100 * SECOND
+    assert time.move(graph, {transform.number: Moved(40 * SECOND, instant(since), instant(NOW - 40 * SECOND))}) == []
+    time = EventTimeProgress.of(time.state)
+    assert watermarks() == [instant(NOW - 40 * SECOND)] * 2
+    further = Moved(70 * SECOND, instant(NOW - 50 * SECOND), instant(NOW - 50 * SECOND))
+    assert time.move(graph, {transform.number: further}) == [(transform, further, instant(NOW - 40 * SECOND))]
+    assert watermarks() == [instant(NOW - 70 * SECOND)] * 2
+    assert time.move(graph, {transform.number: further}) == [], "it is told once"
+    time.ended = frozenset([source.key])
+    assert watermarks() == [instant(NOW - 40 * SECOND)] * 2, "no further than its newest row"
+
+
+def test_rows_that_a_function_fails_on_hide_no_distance() -> None:
+    def rows(*times: int) -> pl.DataFrame:
+        return pl.DataFrame({"at": [instant(each) for each in times], SEQ: range(len(times))})
+
+    before, after = rows(50, 10, 90), rows(50 - 30, 10 - 20, 90)
+    moved = Moved(30, instant(-10), instant(90))
+    assert Moved.of(before, after, ("at", "at")) == moved
+    assert Moved.of(before, after[1:], ("at", "at")) == Moved(20, instant(-10), instant(90))
+    assert Moved.of(before, after[2:], ("at", "at")) == Moved(0, instant(90), instant(90)), "that of the others"
 
 
 def test_a_source_with_partitions_has_reached_what_its_unread_ones_have() -> None:
