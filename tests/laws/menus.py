@@ -58,7 +58,10 @@ def _menu(draw: Draw, twin: Twin, *, queried: bool) -> list[Entry]:
     menu: list[Entry] = [(Count, {})]
     numeric = named(twin, *NUMERIC)
     for of in numeric:
-        menu += [(kind, {"of": of}) for kind in (Sum, Average, Stddev)]
+        if not (
+            of[1:].isdigit() and twin.schema.dtypes[of] == OPTIONAL_FLOAT
+        ):  # of an aggregation: as large, see below
+            menu += [(kind, {"of": of}) for kind in (Sum, Average, Stddev)]
         menu += [(Quantile, {"of": of, "p": 0.5, "approx": True})]
         if queried and twin.schema.dtypes[of] not in (
             CENTS,

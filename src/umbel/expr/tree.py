@@ -12,7 +12,7 @@ import polars as pl
 
 from umbel.errors import InvalidAttribute, InvalidType
 from umbel.expr.compiled import Compiled, Scope
-from umbel.expr.errors import InvalidExprException
+from umbel.expr.errors import InvalidExprException, compile_error
 from umbel.expr.registry import FUNCTIONS, find_method, has_family
 from umbel.types.dtypes import Datetime, DType
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from umbel.expr.typed import TypedExpr
 
 NODES: dict[str, type[Expr]] = {}
+
+DEEPEST = 120
+"""Operators in each other that a definition may have: for each of them some calls are in each other, on Python's stack."""
 
 Reference = tuple[str, str]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -74,8 +77,28 @@ class Expr(ABC):
 
     # Queries on any expression.
 
+    def check_depth(self) -> None:
+        """Refuse an expression with too many operators in each other.
+
+        Raises:
+            InvalidValue: it has more than `DEEPEST`.
+        """
+        level, depth = {id(self): self}, 0
+        while level := {id(child): child for each in level.values() for child in each.children()}:
+            depth += 1
+        if depth > DEEPEST:
+            raise compile_error(
+                f"it has {depth} operators in each other, {DEEPEST} are possible",
+                "compute it in steps: parts of it as features or columns of their own",
+            )
+
     def dtype(self, schema: Mapping[str, DType]) -> DType:
-        """Return the type of the expression over columns of these types."""
+        """Return the type of the expression over columns of these types.
+
+        Raises:
+            InvalidValue: it does not type-check, or is too deep.
+        """
+        self.check_depth()
         return self.compile(scope_of(schema)).dtype
 
     def typeof(self, schema: Mapping[str, Any] | None = None) -> Any:

@@ -35,7 +35,7 @@ def canonical(value: Any) -> str:
         return f"{type(value).__name__}({canonical(value.to_record())})"
     if is_dataclass(value) and not isinstance(value, type):
         return _record(value)
-    return _plain(value)
+    return _plain.dispatch(type(value))(value)  # called directly, as definitions may be nested deeply
 
 
 def _record(value: Any) -> str:
@@ -53,7 +53,7 @@ def _identifies(each: Field[Any], value: Any) -> bool:
 
 
 def _sequence(values: Iterable[Any]) -> str:
-    return ",".join(canonical(value) for value in values)
+    return ",".join(map(canonical, values))
 
 
 @singledispatch
@@ -102,4 +102,5 @@ def _unordered(value: AbstractSet[Any]) -> str:
 
 @_plain.register(Mapping)
 def _mapping(value: Mapping[Any, Any]) -> str:
-    return f"{{{','.join(f'{canonical(key)}:{canonical(part)}' for key, part in value.items())}}}"
+    pairs = zip(list(map(canonical, value)), list(map(canonical, value.values())), strict=True)
+    return f"{{{','.join(map(':'.join, pairs))}}}"

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Optional
 
@@ -24,6 +25,7 @@ from umbel.connectors import S3, Kafka, Kinesis, Postgres, Sample, Webhook, at_t
 from umbel.definitions.serde import dump, load
 from umbel.dtypes import Continuous, Decimal, Embedding, Session, Tumbling, Window, between, oneof, regex, struct
 from umbel.expr import col, now, when
+from umbel.expr.tree import DEEPEST
 from umbel.integrations.aws import Secret
 
 __owner__ = "a@b.c"
@@ -198,21 +200,60 @@ def test_references_to_sources_and_values_of_the_users_classes_travel() -> None:
     assert expected.arguments["column"] == "uid"
 
 
-@pytest.fixture
-def usual_recursion() -> Iterator[None]:
-    """Let Python's own limit of recursion hold, which other packages raise."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(1000)
-    yield
+@contextmanager
+def recursion(limit: int) -> Iterator[None]:
+    """Let a limit of recursion hold: Python's own is 1000, notebooks and other packages raise it."""
+    before = sys.getrecursionlimit()
     sys.setrecursionlimit(limit)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
-@pytest.mark.usefixtures("usual_recursion")
-def test_an_expression_of_too_many_levels_is_refused() -> None:
+@source(Webhook(name="web").endpoint("numbers"), disorder="1d", cdc="append")
+@dataset
+class Numbers:
+    x: int
+    t: datetime
+
+
+@pytest.mark.parametrize("limit", [1000, 5000])
+@pytest.mark.parametrize("terms", [DEEPEST + 1, 1500])
+def test_an_expression_of_too_many_levels_is_refused_whatever_the_limit_is(limit: int, terms: int) -> None:
+    with recursion(limit), refusal(ValueError, f"{terms} operators in each other", "in steps"):
+
+        @featureset
+        class Score:
+            x: float
+            total: float = F(sum((col("x") for _ in range(terms)), col("x")))
+
+        check_commit([], [Score])
+
+
+def test_the_deepest_expression_travels() -> None:
     @featureset
     class Score:
-        x: int
-        total: int = F(sum((col("x") for _ in range(299)), col("x")))
+        x: float
+        total: float = F(sum((col("x") for _ in range(DEEPEST)), col("x")))
 
-    with refusal(ValueError, "'Score'", "too many operators"):
-        check_commit([], [Score])
+    with recursion(1000):
+        made = check_commit([], [Score])
+        assert load(dump(made)).featuresets["Score"].fingerprint == made.featuresets["Score"].fingerprint
+
+
+def test_a_pipeline_of_too_many_operators_is_refused() -> None:
+    @dataset
+    class Long:
+        x: int
+        t: datetime
+
+        @pipeline
+        @inputs(Numbers)
+        def filtered(cls, rows):
+            for number in range(400):
+                rows = rows.filter(col("x") > number)
+            return rows
+
+    with recursion(1000), refusal(ValueError, "'Long'", "too many operators"):
+        check_commit([Numbers, Long], [])

@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.serving.conftest import NOON, Served
 from umbel.client import Client
+from umbel.expr import col
+from umbel.expr.tree import DEEPEST
 from umbel.featuresets import feature as F
 from umbel.featuresets import featureset
 from umbel.serving import queries
@@ -105,6 +107,18 @@ def test_instants_do_not_replace_an_output(flights: Served, more: dict[str, Any]
     answer = flights.post("/api/v1/query_offline", body)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
     assert "'Origin.average' has the name of an output" in answer.json()["message"]
+
+
+def test_the_deepest_expression_is_answered(fresh: Served) -> None:
+    @featureset
+    class Deep:
+        x: float
+        total: float = F(sum((col("x") for _ in range(DEEPEST)), col("x")))
+
+    client = Client("http://umbel", transport=fresh.transport)
+    client.commit("deep", featuresets=[Deep])
+    found = client.query(inputs=[Deep.x], outputs=[Deep.total], input_dataframe=pd.DataFrame({"Deep.x": [1.5, 2.0]}))
+    assert found["Deep.total"].to_list() == [1.5 * (DEEPEST + 1), 2.0 * (DEEPEST + 1)]
 
 
 def test_a_lookup_answers_rows(flights: Served) -> None:
