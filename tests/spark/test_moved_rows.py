@@ -116,7 +116,7 @@ def check(
     assert len(found) == len(results), "none of them is corrected"
 
 
-@pytest.mark.parametrize("form", ["drain", "driver", "tasks"])
+@pytest.mark.parametrize("form", ["drain", pytest.param("driver", marks=pytest.mark.nightly), "tasks"])
 def test_rows_that_are_moved_back_meet_their_likes(tmp_path: Path, spark: Any, form: str) -> None:
     place, parts = Deployed(tmp_path), visits(seed=3)
     place.commit(NEW if form == "drain" else OLD)
