@@ -128,9 +128,10 @@ def test_a_step_that_was_begun_is_found_again():
     state = BackfillState(("a",)).begun(HistoryPosition(BEFORE_HISTORY, 3), 900, in_driver=True)
     again = BackfillState.of(state.plain)
     assert (again.position, again.end, again.in_driver) == (START, HistoryPosition(BEFORE_HISTORY, 3), True)
-    done = BackfillState.of(again.completed(600, {"a": "2024"}, 1.5).plain)
+    done = BackfillState.of(again.completed(600, {"a": "2024"}, {"b": [7, 1, 2]}, 1.5).plain)
     assert (done.position, done.end) == (HistoryPosition(BEFORE_HISTORY, 3), START)
     assert (done.step, done.done, done.total, dict(done.seen), done.seconds) == (1, 600, 900, {"a": "2024"}, 1.5)
+    assert dict(done.moved) == {"b": [7, 1, 2]}
 
 
 def test_parts_that_an_older_version_has_read_are_no_parts_of_this_one():
