@@ -10,10 +10,9 @@ import polars as pl
 from umbel.expr.kinds import Guarded, Number, Real, Site
 from umbel.expr.registry import Built, plain
 from umbel.expr.rules import number
+from umbel.expr.sums import WRONG
 
 SMALLEST = -(2**63)
-# A result that wrapped around is wrong by a multiple of 2**64; floats of that size are exact to 2**11.
-_WRONG = float(2**62)
 
 
 def checked(exact: pl.Expr, approximate: pl.Expr, *, is_whole: bool) -> Built:
@@ -28,7 +27,7 @@ def checked(exact: pl.Expr, approximate: pl.Expr, *, is_whole: bool) -> Built:
 
 def wrapped(exact: pl.Expr, approximate: pl.Expr) -> pl.Expr:
     """Return True on rows with an overflowed int result, by comparison with floats."""
-    return (exact.cast(pl.Float64) - approximate).abs() > _WRONG
+    return (exact.cast(pl.Float64) - approximate).abs() > WRONG
 
 
 def real(value: pl.Expr) -> pl.Expr:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+import polars as pl
 
 from umbel.errors import UmbelError
 from umbel.expr import text
@@ -14,6 +16,7 @@ from umbel.expr.kinds import Body, Constant, Guarded, Site
 from umbel.expr.lambdas import bind
 from umbel.expr.lattice import lifted
 from umbel.expr.registry import FUNCTIONS, Function, find, has_family
+from umbel.expr.sums import IntSum
 from umbel.expr.tree import Expr, Reference, attribute, to_expr
 from umbel.expr.type_records import type_from_record, type_to_record
 from umbel.types.dtypes import Datetime, DType, Float, Int, Str
@@ -115,13 +118,24 @@ class Call(Expr):
             value if operand.dtype == dtype else value.cast(dtype.polars())
             for operand, value, dtype in zip(operands, values, types, strict=True)
         ]
-        built = self.function.run(compacted, site)
+        built, total = self.function.run(compacted, site), None
         if isinstance(built, Guarded):
-            errors += (EvaluationError(built.failure, built.reason, self),)
+            failure, total = built.failure, self._total(operands, compacted, scope)
+            if total is not None and total.is_long:
+                failure, errors = total.overflow, total.errors
+            errors += (EvaluationError(failure, built.reason, self),)
             built = built.value
         if isinstance(site.result.base, Int | Float):
             built = built.cast(site.result.polars())
-        return Compiled(built, site.result, errors)
+        return Compiled(built, site.result, errors, total)
+
+    def _total(self, operands: tuple[Compiled, ...], values: Sequence[pl.Expr], scope: Scope) -> IntSum | None:
+        """Return the terms of a sum of ints, None for elements of a list."""
+        if self.function.style != "infix" or self.function.symbol not in ("+", "-") or scope.variables:
+            return None
+        left, right = operands
+        before = left.total or IntSum(((values[0], False),), left.errors)
+        return before.then(values[1], right.errors, is_subtracted=self.function.symbol == "-")
 
     def _check_kinds(self, types: tuple[DType, ...]) -> tuple[DType, ...]:
         kinds = self.function.kinds(len(types))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from umbel.expr.sums import IntSum
 from umbel.types.dtypes import DType
 
 
@@ -54,11 +55,19 @@ class EvaluationError:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A Polars expression over storage types, its type and its errors."""
+    """A Polars expression over storage types, its type and its errors.
+
+    Args:
+        value: the expression.
+        dtype: its type.
+        errors: the conditions of its errors, in the order in which they are told.
+        total: its terms, if it is a sum of ints.
+    """
 
     value: pl.Expr
     dtype: DType
     errors: tuple[EvaluationError, ...] = ()
+    total: IntSum | None = None
 
     def only(self, needed: pl.Expr) -> tuple[EvaluationError, ...]:
         """Return the errors, restricted to the needed rows."""

@@ -189,7 +189,10 @@ class EventTimeProgress:
         Returns:
             Those that have moved rows behind the watermark of their result, with that watermark.
         """
-        before, behind = self._marks(graph).after, list[tuple[GraphNode, Moved, datetime]]()
+        behind = list[tuple[GraphNode, Moved, datetime]]()
+        if not moved:
+            return behind
+        before = self._marks(graph).after
         for number, each in moved.items():
             node = graph.nodes[number]
             known, mark = self.moved.get(node.state_id), before[number]
