@@ -13,7 +13,7 @@ import polars as pl
 
 from umbel.connectors.hudi_tables import HudiFile, HudiPlace
 from umbel.connectors.sql.following import ANEW
-from umbel.connectors.versioned_source import VersionedSource, moved_removed
+from umbel.connectors.versioned_source import VersionedSource, key_in, moved_removed
 from umbel.errors import InvalidValue, PackageError
 
 
@@ -55,7 +55,8 @@ class HudiSource(VersionedSource):
         table = self.server.opened()
         types = self.columns_in({each.name: str(each.type) for each in self.server.schema(table)})
         instants = list(self.server.instants(table))
-        return {"version": 0, "instant": instants[-1] if instants else "", "instants": instants, "types": types}
+        last, primary = instants[-1] if instants else "", key_in(types, self.server.key(table))
+        return {"version": 0, "instant": last, "instants": instants, "types": types, "primary": primary}
 
     def first_files(self, state: Mapping[str, Any]) -> Sequence[HudiFile]:
         listed = self.server.opened()

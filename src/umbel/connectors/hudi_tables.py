@@ -28,6 +28,8 @@ _LIBRARY_ERROR = "HudiCoreError"
 _NONE = (None, "", "null")
 _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 _RECORD_KEY = "_hoodie_record_key"
+_KEY = ("hoodie.table.recordkey.fields", "hoodie.table.partition.fields")
+"""The properties that name the columns of the record key and of the partition."""
 _LOG = re.compile(r"\.(?P<group>.+)_(?P<instant>\d+)\.log\.")
 _MOVES = ("CLUSTER", "COMPACT", "LOG_COMPACT")
 
@@ -181,6 +183,15 @@ class HudiPlace:
         if str(table.hudi_options().get(_DROPPED, "")).lower() == "true":
             raise InvalidValue(f"{self.title}: its files lack the partition columns", hint=f"{_DROPPED} = false")
         return table
+
+    def key(self, table: Any) -> list[str]:
+        """Return the columns that identify a row.
+
+        A record key is unique within its partition.
+        """
+        options = table.hudi_options()
+        names = (each.partition(":")[0].strip() for name in _KEY for each in str(options.get(name, "")).split(","))
+        return [each for each in names if each] if options.get(_KEY[0]) else []
 
     def instants(self, table: Any) -> dict[str, Any]:
         """Return the complete commits in order, by their names."""

@@ -13,7 +13,7 @@ import polars as pl
 
 from umbel.connectors.iceberg_tables import IcebergFile, IcebergPlace, TableSnapshot, types_of
 from umbel.connectors.sql.following import ANEW
-from umbel.connectors.versioned_source import VersionedSource, moved_removed
+from umbel.connectors.versioned_source import VersionedSource, key_in, moved_removed
 from umbel.errors import InvalidValue
 
 PROMOTIONS = frozenset({("int", "long"), ("float", "double")})
@@ -38,6 +38,7 @@ class IcebergSource(VersionedSource):
             "snapshot_id": current.snapshot_id if current else None,
             "table": str(table.metadata.table_uuid),
             "types": types,
+            "primary": key_in(types, table.schema().identifier_field_names()),
         }
 
     def first_files(self, state: Mapping[str, Any]) -> Sequence[IcebergFile]:

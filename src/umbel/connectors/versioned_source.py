@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -82,7 +82,10 @@ class VersionedSource(FollowedSource):
 
     @abstractmethod
     def first_state(self) -> dict[str, Any]:
-        """Return the state to begin with: `version`, `types`, and more."""
+        """Return the state to begin with: `version`, `types`, and more.
+
+        `primary` has the columns of the key of the table, if it has one.
+        """
 
     @abstractmethod
     def first_files(self, state: Mapping[str, Any]) -> Sequence[Any]:
@@ -145,7 +148,7 @@ class VersionedSource(FollowedSource):
         version = int(state["version"])
         parts = (self.stage.part(number).facts for number in reversed(self.stage.numbers()))
         begin = next((facts for facts in parts if "file" in facts), {"file": 0, "row": 0})
-        staging = _Staging(self, state["types"], {})
+        staging = _Staging(self, state, {})
         try:
             for number, row, rows in self._rows(self.first_files(state), begin, state["types"]):
                 staging.add(_inserted(rows, None, None), {"file": number, "row": row})
@@ -178,7 +181,7 @@ class VersionedSource(FollowedSource):
     def follow(self, poller: Poller) -> None:
         """Stage the versions that are new."""
         state = self._reached()
-        staging = _Staging(self, state["types"], state)
+        staging = _Staging(self, state, state)
         version = int(state["version"])
         try:
             for version, commit in self.versions(state):
@@ -259,14 +262,15 @@ class _Staging:
 
     Args:
         source: stages them.
-        types: of the columns.
+        table: the state of the source, which has the types of the columns, and which are the table's key.
         state: the position before them.
     """
 
-    def __init__(self, source: VersionedSource, types: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    def __init__(self, source: VersionedSource, table: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         self.state = dict(state)
         self._source, self._frames, self._rows, self._since = source, list[pl.DataFrame](), 0, 0.0
-        columns = [Column(name, "table", is_array=False, type=str(kind)) for name, kind in types.items()]
+        types, primary = table["types"], table.get("primary", ())
+        columns = (Column(each, "table", False, str(types[each]), is_primary=each in primary) for each in types)
         self._columns = [each.plain for each in columns]
 
     @property
@@ -294,6 +298,16 @@ class _Staging:
             )
         self._frames, self._rows = [], 0
         return True
+
+
+def key_in(types: Mapping[str, Any], key: Collection[str]) -> list[str]:
+    """Return the columns of a table's key, none if not all of them are read.
+
+    Args:
+        types: of the columns that are read.
+        key: the names of the key's columns.
+    """
+    return sorted(key) if types.keys() >= {*key} else []
 
 
 def _inserted(rows: pl.DataFrame, at: int | None, starts: pl.Series | None) -> pl.DataFrame:

@@ -40,6 +40,8 @@ class Lake:
         self.last: dict[str, str] = {}
         self._instants = count(1)
         self.fields = dict(FIELDS)
+        self.times: dict[int, datetime] = {}
+        """The timestamps of rows that have others than their number says."""
 
     def table(self, name: str, _: Any = None) -> Any:
         return Files(name="lake", folder=str(self.folder)).path(name, format="hudi")
@@ -79,7 +81,7 @@ class Lake:
             "file_name": [name] * len(ids),
         }
         columns = {f"_hoodie_{key}": pa.array(values, pa.string()) for key, values in special.items()}
-        times = pa.array([START + timedelta(seconds=i) for i in ids], pa.timestamp("us", "UTC"))
+        times = pa.array([self._time(i) for i in ids], pa.timestamp("us", "UTC"))
         own = {"id": pa.array(ids, pa.int64()), "note": pa.array(list(rows.values()), pa.string()), "updated_at": times}
         pq.write_table(pa.table({**columns, **{key: own[key] for key in self.fields}}), self.path / name)
         size = (self.path / name).stat().st_size
@@ -101,7 +103,10 @@ class Lake:
 
     def rows(self) -> list[tuple[Any, ...]]:
         found = ((i, note) for rows in self.groups.values() for i, note in rows.items())
-        return sorted((i, note, START + timedelta(seconds=i)) for i, note in found)
+        return sorted((i, note, self._time(i)) for i, note in found)
+
+    def _time(self, row: int) -> datetime:
+        return self.times.get(row, START + timedelta(seconds=row))
 
 
 A, B = "aaaaaaaa-1111-1111-1111-111111111111-0", "bbbbbbbb-1111-1111-1111-111111111111-0"

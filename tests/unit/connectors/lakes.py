@@ -36,3 +36,9 @@ def keyless(lake: Any) -> Any:
 def until(made: Deployed, condition: Callable[[], Any]) -> None:
     """Run batches until a condition is true."""
     shop_datasets.until(made, condition, 60)
+
+
+def is_forgotten(made: Deployed, part: int) -> bool:
+    """Return whether a staged part is not there any more."""
+    (reading,) = (each.reading for each in made.deployment._sources()[1])
+    return part not in reading.stage.numbers()
