@@ -230,6 +230,23 @@ def test_runs_that_no_manifest_names_stay_for_a_while(
     assert named <= {path.name for path in (folder / "runs").iterdir()}
 
 
+def test_a_clock_that_is_ahead_of_the_storages_deletes_nothing(place: str, folder: Path, tmp_path: Path) -> None:
+    store = opened(place, tmp_path, flush_bytes=1)
+    put(store, 0, b"0")
+    maintain(store._shard(0))
+    files = store._shard(0).files
+    for name in ("runs/aaaa.run", "pins/of-a-backup"):
+        files.put_uncached(name, b"just put")
+    by_the_storage = time.time() - 7200
+    for path in folder.rglob("*"):
+        os.utime(path, (by_the_storage, by_the_storage))
+    assert not files.deletable("runs")
+    assert files.is_pinned()
+    files.put_uncached("runs/bbbb.run", b"put two hours later")
+    assert "aaaa.run" in files.deletable("runs")
+    assert not files.is_pinned()
+
+
 def test_maintenance_that_takes_too_long_publishes_nothing(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

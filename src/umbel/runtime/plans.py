@@ -284,7 +284,7 @@ class Plans:
         loading = tuple(each.key for each in open_ones if _is_loading(each, before))
         budget = _Budget(self._budget)
         away = _away(open_ones, before)
-        resting = {key for key, (_, until) in away.items() if time.time() < until}
+        resting = _resting(away)
         for source, available in budget.shares(open_ones, late, before.number):
             share = 0 if source.key in resting else available
             has_more = source.is_loading  # asked first: rows read afterwards may be the last ones
@@ -345,6 +345,15 @@ def _away(sources: Iterable[Plannable], before: BatchPlan) -> dict[str, tuple[in
         for each in sources
         if each.key in before.away and (each.dataset, each.source) not in read
     }
+
+
+def _resting(away: Mapping[str, tuple[int, float]]) -> set[str]:
+    """Return the sources that are not to be planned yet.
+
+    A rest that ends later than it can has ended: the clock was set back.
+    """
+    now = time.time()
+    return {key for key, (_, until) in away.items() if now < until <= now + LONGEST_REST}
 
 
 def _is_loading(source: Plannable, before: BatchPlan) -> bool:

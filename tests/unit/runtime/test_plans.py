@@ -223,6 +223,17 @@ def test_it_rests_for_longer_each_time_until_it_is_read(both: Plans, monkeypatch
     assert postponed(both, 10).away["p"][0] == 1
 
 
+def test_it_does_not_rest_until_a_clock_that_was_set_back_is_there_again(
+    both: Plans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert both.next(0) == 1
+    postponed(both, 1)
+    now = time.time() - 3600
+    monkeypatch.setattr("umbel.runtime.plans.time.time", lambda: now)
+    assert both.next(1) == 2
+    assert [each.split.get("partition") for each in both.read(2).splits] == [None, "a", "b"]
+
+
 def test_a_source_that_never_answered_is_planned_from_its_beginning(both: Plans) -> None:
     assert both.next(0) == 1
     assert postponed(both, 1).positions == {"k": 1}

@@ -11,7 +11,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
@@ -28,6 +28,7 @@ from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import shard_name
+from umbel.state.runs.storage_clock import StorageClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,6 +69,7 @@ class ObjectClient:
 
     def __init__(self, title: str, connect: Callable[[], ObjectStore]) -> None:
         self.title, self._connect = title, connect
+        self.clock = StorageClock()
 
     @cached_property
     def _store(self) -> ObjectStore:
@@ -239,12 +241,16 @@ class ObjectFiles:
         """Do nothing: an object is there as a whole or not at all."""
 
     def deletable(self, folder: str) -> Sequence[str]:
-        until = datetime.now(UTC) - timedelta(seconds=self.grace)
-        return sorted(name for name, _, changed in self.listed(folder) if changed < until)
+        found = {name: changed for name, _, changed in self.listed(folder)}
+        until = self._client.clock.before(found.values(), self.grace)
+        return sorted(name for name, changed in found.items() if changed < until)
 
     def is_pinned(self) -> bool:
-        until = datetime.now(UTC) - timedelta(seconds=self.grace)
-        return any(changed > until for _, _, changed in self.listed(PINS))
+        pins = [changed for _, _, changed in self.listed(PINS)]
+        if not pins:
+            return False
+        others = (changed for folder in ("runs", FOLDER) for _, _, changed in self.listed(folder))
+        return max(pins) > self._client.clock.before((*pins, *others), self.grace)
 
     @contextmanager
     def pinned(self, content: bytes) -> Iterator[str]:
