@@ -175,12 +175,16 @@ class Endpoint:
     Args:
         fails: returns the status of a request before it is looked at and after it was done, None for none.
         pause: seconds between the parts of bodies that do not end; None for answers without a body.
+        is_cut: whether answers are shorter than they say.
     """
 
     def __init__(
-        self, fails: Callable[[], tuple[int | None, int | None]] = lambda: (None, None), pause: float | None = None
+        self,
+        fails: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
+        pause: float | None = None,
+        is_cut: bool = False,
     ) -> None:
-        self.pause = pause
+        self.pause, self.is_cut = pause, is_cut
         self.fails, self.requests = fails, list[tuple[str, str, Any]]()
         self.done = dict[tuple[str, str], bytes]()
         self.conflicts = list[str]()
@@ -214,7 +218,7 @@ class Endpoint:
                     return
                 self.send_response(status)
                 if endpoint.pause is None:
-                    self.send_header("Content-Length", "0")
+                    self.send_header("Content-Length", "100" if endpoint.is_cut else "0")
                 self.end_headers()
                 with suppress(OSError):  # the client has gone
                     while endpoint.pause is not None:

@@ -90,6 +90,23 @@ def test_answers_need_not_end(tmp_path: Path, pause: float, monkeypatch: pytest.
     assert [row["after"]["amount"] for row in endpoint.rows("/large")] == [20]
 
 
+@pytest.mark.parametrize("pause", [None, 30.0])
+def test_an_answer_that_is_cut_has_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: float | None
+) -> None:
+    """By a closed connection, or by one that says nothing more."""
+    monkeypatch.setattr(http_sink, "TIMEOUT", 0.5)
+    endpoint = Endpoint(pause=pause, is_cut=True)
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="/health")
+        with contextlib.closing(Shop(tmp_path, source.path("/large"), source.path("/norse"), cdc="debezium")) as made:
+            made.sell(20)
+            deliver(made)
+            made.sell(30)
+            deliver(made)
+    assert [row["after"]["amount"] for _, _, rows in endpoint.requests for row in rows] == [20, 30]
+
+
 def test_other_options_take_effect_without_a_restart(tables: Tables, tmp_path: Path) -> None:
     large, norse = tables.connectors()
     with (
@@ -348,3 +365,17 @@ def test_bytes_arrive_in_arrays_too(postgres_server: PostgresServer) -> None:
     writer.write([sinks_of.RowChange({"id": 1}, None, row, 0)], sinks_of.SinkPosition(1))
     found = postgres_server.run("SELECT one, many, deep, plain FROM t", database=name)
     assert found == [(b"\0\xff", [b"\0\xff", None], [[b"\0\xff"], [b"\0\xff"]], [text])]
+
+
+def test_a_retraction_deletes_one_row_of_a_partitioned_table(postgres_server: PostgresServer) -> None:
+    """Rows of its partitions may be at the same place in each."""
+    name = database(postgres_server)
+    parts = (f"CREATE TABLE t{n} PARTITION OF t FOR VALUES IN ({n})" for n in range(3))
+    postgres_server.run("CREATE TABLE t(n bigint, at timestamptz) PARTITION BY LIST (n)", *parts, database=name)
+    options = sinks_of.WriteOptions(id="x", dataset="T", schema=Schema((), (("n", Int()),), "at"), renames={})
+    writer = TableWriter(postgres_source(postgres_server, name).table("t")._server, "t", options)
+    writer.position()
+    rows = [{"n": n, "at": "2026-03-01T00:00:00Z"} for n in (0, 1, 2, 1)]
+    writer.write([sinks_of.RowChange(None, None, each, 0) for each in rows], sinks_of.SinkPosition(1))
+    writer.write([sinks_of.RowChange(None, rows[1], None, 0)], sinks_of.SinkPosition(2))
+    assert postgres_server.run("SELECT n FROM t ORDER BY n", database=name) == [(0,), (1,), (2,)]

@@ -10,6 +10,7 @@ import random
 import ssl
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -183,13 +184,14 @@ class EndpointWriter(SinkWriter):
 def _begin(answer: httpx.Response) -> str:
     """Return the text of an answer, or its begin.
 
-    The rest of one that is long or slow is not read, and its connection is closed.
+    The rest of one that is long, slow or cut is not read, and its connection is closed.
     """
     text, until = "", time.monotonic() + LONGEST_ANSWER
-    for part in answer.iter_text():
-        text += part
-        if len(text) >= MOST_READ or time.monotonic() > until:
-            break
+    with suppress(httpx.HTTPError):  # its status is there
+        for part in answer.iter_text():
+            text += part
+            if len(text) >= MOST_READ or time.monotonic() > until:
+                break
     return text
 
 

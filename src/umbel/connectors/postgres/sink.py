@@ -205,9 +205,9 @@ class TableWriter(SinkWriter):
         same = " AND ".join(f"to_jsonb(t.{each}) IS NOT DISTINCT FROM to_jsonb(incoming.{each})" for each in columns)
         for change in changes:
             if change.after is None and change.before is not None:  # one of equal rows
-                one = f"SELECT t.ctid FROM {self._table} t, {self._incoming} incoming WHERE {same} LIMIT 1"  # noqa: S608
+                one = f"SELECT t.tableoid, t.ctid FROM {self._table} t, {self._incoming} incoming WHERE {same} LIMIT 1"  # noqa: S608
                 row = [*_arrays([self._row(change.before)])]
-                connection.execute(f"DELETE FROM {self._table} WHERE ctid = ({one})", row)  # noqa: S608
+                connection.execute(f"DELETE FROM {self._table} WHERE (tableoid, ctid) = ({one})", row)  # noqa: S608
 
     @property
     def _incoming(self) -> str:
