@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 FILE, FAILURES = "work.json", "work-failures.json"
 STARTING, RUNNING, STOPPED, FAILED = "starting", "running", "stopped", "failed"
 BEAT = 1.0
@@ -42,6 +44,7 @@ class Status:
         doing: the batch being processed; empty while it waits for input.
         host: the machine it runs on.
         reason: why it failed.
+        since_boot: seconds from the start of the machine to that of the process, which no change of the clock alters.
     """
 
     state: str
@@ -54,6 +57,7 @@ class Status:
     doing: str = ""
     host: str = ""
     reason: str = ""
+    since_boot: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -113,8 +117,10 @@ class Heartbeat:
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __enter__(self) -> Self:
-        now = time.time()
-        self._status = Status(STARTING, os.getpid(), now, begun_at=now, progress_at=now, host=platform.node())
+        now, host, since_boot = time.time(), platform.node(), seconds_since_boot(psutil.Process())
+        self._status = Status(
+            STARTING, os.getpid(), now, begun_at=now, progress_at=now, host=host, since_boot=since_boot
+        )
         self._write()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
@@ -168,6 +174,11 @@ class Heartbeat:
             self._status = replace(self._status, at=time.time())
             with suppress(OSError):  # a full disk must not end a worker that waits for disk space
                 _replace(self.directory / FILE, asdict(self._status))
+
+
+def seconds_since_boot(process: psutil.Process) -> float:
+    """Return the seconds from the start of the machine to that of a process."""
+    return process.create_time() - psutil.boot_time()
 
 
 def write_status(directory: Path, state: str, batch: int | None = None) -> None:

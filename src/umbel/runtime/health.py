@@ -20,6 +20,7 @@ from umbel.processes.status import (
     full_disk,
     read_failures,
     read_status,
+    seconds_since_boot,
 )
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.freshness import Lag, lags
@@ -134,7 +135,7 @@ def judge(status: Status | None, failures: Failures, lag: Lag, limits: Limits, n
 
 
 def _loop(status: Status | None, failures: Failures, now: float) -> str:
-    recent = [each for each in failures.last if now - each.at <= LOOP_SECONDS]
+    recent = [each for each in failures.last if 0.0 <= now - each.at <= LOOP_SECONDS]  # the clock may be set back
     if len(recent) < LOOP:
         return ""
     steady = max(STEADY, 2 * max(each.ran_for for each in recent))
@@ -157,9 +158,19 @@ def _lives(status: Status) -> bool:
         return True
     try:
         process = psutil.Process(status.process)
-        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= status.begun_at + 1.0
+        return process.status() != psutil.STATUS_ZOMBIE and _is_same(process, status)
     except psutil.Error:
         return False
+
+
+def _is_same(process: psutil.Process, status: Status) -> bool:
+    """Return whether a process wrote a status, and is not another one with its number.
+
+    On Linux the start of a process moves with the clock.
+    """
+    if process.create_time() <= status.begun_at + 1.0:
+        return True
+    return status.since_boot is not None and abs(seconds_since_boot(process) - status.since_boot) < 1.0
 
 
 def _ago(at: float | None) -> str:

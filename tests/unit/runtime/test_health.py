@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from umbel.processes.status import (
@@ -29,6 +30,7 @@ from umbel.processes.status import (
     progressed,
     read_failures,
     read_status,
+    seconds_since_boot,
 )
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.freshness import Lag
@@ -73,12 +75,23 @@ def failed(*ago: float, ran_for: float = 5) -> Failures:
         (replace(ELSEWHERE, begun_at=NOW - 61), failed(120, 90, 62), Lag(), RUNNING),
         (replace(ELSEWHERE, begun_at=NOW - 61), failed(400, 250, 62, ran_for=100), Lag(), LOOPING),
         (replace(FINE, state=STARTING), failed(3000, 2000, 10), Lag(), STARTING),
+        # the clock was set forward after the start of the worker, and back after it had ended three times
+        (replace(FINE, begun_at=1.0, since_boot=seconds_since_boot(psutil.Process())), Failures(), Lag(), RUNNING),
+        (replace(FINE, begun_at=1.0, since_boot=1e9), Failures(), Lag(), STOPPED),
+        (FINE, failed(-3600, -3630, -3660), Lag(), RUNNING),
     ],
 )  # fmt: skip
 def test_the_reported_health(status: Status | None, failures: Failures, lag: Lag, state: str) -> None:
     found, reason = judge(status, failures, lag, LIMITS, NOW)
     assert found == state, reason
     assert bool(reason) == (state in {STUCK, LOOPING} or (state == STOPPED and status != replace(FINE, state=STOPPED)))
+
+
+def test_a_worker_notes_when_its_process_began(tmp_path: Path) -> None:
+    with Heartbeat(tmp_path):
+        found = read_status(tmp_path)
+    assert found is not None
+    assert found.since_boot == pytest.approx(seconds_since_boot(psutil.Process()), abs=0.5)
 
 
 def test_a_worker_that_was_killed_is_stopped_at_once() -> None:
