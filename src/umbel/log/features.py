@@ -168,16 +168,17 @@ class FeatureLog:
         for folder in self._folder.glob("*/*/*"):
             if _is_day(folder):
                 days.setdefault(folder.name, []).append(folder)
-        sizes = {
-            day: sum(file.stat().st_size for each in found for file in each.iterdir()) for day, found in days.items()
-        }
+        sizes = {day: sum(map(_size, found)) for day, found in days.items()}
         left, today, gone = sum(sizes.values()), spelled(datetime.now(UTC))[:10], list[str]()
         for day in sorted(each for each in days if each < today):
             is_past = before is not None and f"{_next(day)}T00:00:00.000000Z" <= spelled(before)
             if not is_past and not 0 < most < left:
                 break
             for folder in days[day]:
-                shutil.rmtree(folder)
+                if folder.is_symlink():  # a day that was moved elsewhere stays there
+                    folder.unlink()
+                else:
+                    shutil.rmtree(folder)
             left -= sizes[day]
             gone.append(day)
         return gone
@@ -214,6 +215,18 @@ def _is_day(folder: Path) -> bool:
         return str(date.fromisoformat(folder.name)) == folder.name and folder.is_dir()
     except ValueError:
         return False
+
+
+def _size(day: Path) -> int:
+    """Return the bytes in a folder.
+
+    Others may delete files meanwhile, or have put links into it.
+    """
+    found = 0
+    for file in day.iterdir():
+        with suppress(FileNotFoundError):
+            found += file.lstat().st_size
+    return found
 
 
 def _of_day(folder: Path, since: datetime | None, until: datetime | None, damaged: Tell) -> Iterator[bytes]:
@@ -266,14 +279,15 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
     A last line with another byte in place of its line break was not cut by a crash, and is among them.
     """
-    locked = b""
+    begun = list[bytes]()
     with suppress(FileNotFoundError), path.open("rb") as file:
         while piece := file.read(BLOCK):
-            locked += piece
-            end = locked.rfind(b"\n") + 1
+            end = piece.rfind(b"\n") + 1
             if end:
-                yield locked[:end]
-            locked = locked[end:]
+                yield b"".join((*begun, piece[:end]))
+                begun = []
+            begun.append(piece[end:])
+    locked = b"".join(begun)
     if opened(locked[:-1] + b"\n") is not None:
         yield locked[:-2] + b"\0\n"  # a line of the same length, and damaged
 

@@ -137,6 +137,20 @@ def test_what_others_put_beside_the_days_is_left_alone(tmp_path: Path) -> None:
     assert numbers(log) == [1]
 
 
+def test_links_do_not_keep_days_from_being_deleted(tmp_path: Path) -> None:
+    """Of a day that was moved elsewhere the link goes, and the day stays."""
+    log, folder = FeatureLog(tmp_path / "log"), tmp_path / "log" / "main" / "w"
+    for number in range(3):
+        put(log, NOON + timedelta(days=number), number)
+    (folder / "2024-02-28").rename(tmp_path / "moved")
+    (folder / "2024-02-28").symlink_to(tmp_path / "moved")
+    (folder / "2024-02-29" / "gone.ndjson").symlink_to(tmp_path / "nowhere")
+    assert numbers(log) == [0, 1, 2]
+    assert log.expire(NOON + timedelta(days=2)) == ["2024-02-28", "2024-02-29"]
+    assert numbers(log) == [2]
+    assert len(list((tmp_path / "moved").iterdir())) == 1
+
+
 def test_segments_are_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "SEGMENT_BYTES", 100)
     monkeypatch.setattr(features, "BLOCK", 7)
