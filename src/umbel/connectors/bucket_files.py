@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import IO, Any
 
@@ -17,7 +18,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BucketFile:
-    """An object of a bucket, of the size that it had when it was listed.
+    """An object of a bucket, as it was when it was listed.
 
     Errors of the storage are never errors of the file's content: they are umbel's, `Transient` where a retry may succeed.
 
@@ -42,16 +43,36 @@ class BucketFile:
         """Open it.
 
         Raises:
-            InvalidValue: it has another size by now; parts of an answer to two different inputs are no answer.
+            InvalidValue: it was replaced.
         """
         ranges = _Ranges(self.bucket, self.stored)
-        if ranges.size != self.stored.size:
+        try:
+            self.check()
+        except BaseException:
             ranges.close()
-            raise InvalidValue(
-                f"input file '{self.stored.path}' was changed meanwhile: it had {self.stored.size} bytes, and has {ranges.size}",
-                hint="ask again, of what is there now",
-            )
+            raise
         return io.BufferedReader(ranges, BLOCK)
+
+    def check(self) -> None:
+        """Refuse an object that was replaced since it was listed.
+
+        Raises:
+            InvalidValue: it was; parts of an answer to two different inputs are no answer.
+        """
+        now, before = self.bucket.stored(self.stored.path), self.stored
+        if now.size != before.size:
+            what = f"it had {before.size} bytes, and has {now.size}"
+        elif before.changed and now.changed != before.changed:
+            what = f"it was written at {_spelled(before.changed)}, and again at {_spelled(now.changed)}"
+        else:
+            return
+        raise InvalidValue(
+            f"input file '{before.path}' was changed meanwhile: {what}", hint="ask again, of what is there now"
+        )
+
+
+def _spelled(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 class _Ranges(io.RawIOBase):

@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -56,10 +56,17 @@ class Stored:
     Args:
         path: its key in the bucket.
         size: in bytes.
+        changed: when it was written, in whole seconds since the epoch, as all requests tell it; 0 if unknown.
     """
 
     path: str
     size: int
+    changed: int = field(default=0, compare=False)
+
+
+def _stored(path: str, info: Any) -> Stored:
+    """Return an object as `pyarrow` describes it."""
+    return Stored(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000_000)
 
 
 class Bucket:
@@ -83,9 +90,12 @@ class Bucket:
         with self.described():
             found = self._files.get_file_info(FileSelector(where, recursive=True, allow_not_found=bool(folder)))
         named = ((each.path.removeprefix(f"{self._name}/"), each) for each in found if each.type == FileType.File)
-        return sorted(
-            (Stored(path, each.size or 0) for path, each in named if path.startswith(prefix)), key=lambda it: it.path
-        )
+        return sorted((_stored(path, each) for path, each in named if path.startswith(prefix)), key=lambda it: it.path)
+
+    def stored(self, path: str) -> Stored:
+        """Return an object as it is now; of size 0 if there is none."""
+        with self.described():
+            return _stored(path, self._files.get_file_info(self._at(path)))
 
     def fetch_head(self, path: str, target: Path, size: int) -> None:
         """Copy the first bytes of an object to a file."""

@@ -47,7 +47,7 @@ class JobAnswers:
 
     def _files(self) -> FileInput:
         source = connector_of(self._request.source, "input")
-        files = tuple(Stored(path, size) for path, size in self._request.files)
+        files = tuple(Stored(*each) for each in self._request.files)
         bucket = bucket_of(source, revealed(self._deployment.vault))
         return FileInput(bucket, source.format, files, self._requested)
 

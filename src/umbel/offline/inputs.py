@@ -171,6 +171,7 @@ class FileInput:
                 if collected.is_full:
                     yield collected.taken()
                     collected = _Collected(self._requested)
+            file.check()  # what was read is of one content
         if collected.reads or collected.rejected:
             yield collected.taken()
 

@@ -41,7 +41,7 @@ class OfflineRequest:
         revision: the definitions it was planned on.
         state_ids: the state id of each dataset it looks up.
         source: the input's connector, as JSON; None if the rows were sent with the request.
-        files: the objects to read: key and size.
+        files: the objects to read: key, size and time of writing; none of a job of an older version.
         target: the output's connector, as JSON; None for umbel's own folder.
     """
 
@@ -53,7 +53,7 @@ class OfflineRequest:
     revision: int
     state_ids: Mapping[str, str]
     source: Mapping[str, Any] | None = None
-    files: tuple[tuple[str, int], ...] = ()
+    files: tuple[tuple[str, int, int], ...] = ()
     target: Mapping[str, Any] | None = field(default=None)
 
     def encode(self) -> bytes:
@@ -66,7 +66,7 @@ class OfflineRequest:
         found = orjson.loads(data)
         for name in ("inputs", "outputs"):
             found[name] = tuple(found[name])
-        found["files"] = tuple((path, size) for path, size in found["files"])
+        found["files"] = tuple((*each, 0)[:3] for each in found["files"])
         return OfflineRequest(**found)
 
 

@@ -86,7 +86,9 @@ def submit(
     return job
 
 
-def _request(question: OfflineQuery, source: Any, target: Any, files: tuple[tuple[str, int], ...]) -> OfflineRequest:
+def _request(
+    question: OfflineQuery, source: Any, target: Any, files: tuple[tuple[str, int, int], ...]
+) -> OfflineRequest:
     return OfflineRequest(
         inputs=tuple(question.plan.inputs),
         outputs=tuple(question.plan.outputs),
@@ -101,7 +103,7 @@ def _request(question: OfflineQuery, source: Any, target: Any, files: tuple[tupl
     )
 
 
-def _files(deployment: Deployment, question: OfflineQuery, source: Any) -> tuple[tuple[str, int], ...]:
+def _files(deployment: Deployment, question: OfflineQuery, source: Any) -> tuple[tuple[str, int, int], ...]:
     """Return the input files after checking them."""
     connector = connector_of(source, "input")
     requested = InputColumns.of(question.plan.inputs, question.columns, question.timestamp, Datetime())
@@ -117,7 +119,7 @@ def _files(deployment: Deployment, question: OfflineQuery, source: Any) -> tuple
         check_columns(bucket, connector.format, files, requested, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return tuple((each.path, each.size) for each in files)
+    return tuple((each.path, each.size, each.changed) for each in files)
 
 
 def _packed(rows: pl.DataFrame) -> bytes:

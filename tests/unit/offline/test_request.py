@@ -52,7 +52,7 @@ def test_connectors_come_back_as_they_were_sent(place: dict[str, Any], form: Any
 
 def test_requests_are_stored_encrypted(vault: Vault, tmp_path: Path) -> None:
     requested = OfflineRequest(
-        ("a.b",), ("c.d",), "at", {"a.b": "x"}, "w", 7, {"D": "0f"}, {"key": "sesame"}, (("f", 1),)
+        ("a.b",), ("c.d",), "at", {"a.b": "x"}, "w", 7, {"D": "0f"}, {"key": "sesame"}, (("f", 1, 2),)
     )
     sealed = vault.seal(requested.encode())
     assert b"sesame" not in sealed
