@@ -36,6 +36,7 @@ from umbel.runtime.maintenance import delete_removed, forget_removed
 from umbel.runtime.plans import BatchPlan, PlannedSplit
 from umbel.runtime.progress import EventTimeProgress, Taken, is_due
 from umbel.runtime.purge import purge_before
+from umbel.runtime.state_claim import claim_state
 from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import JournalEnd, Stamp
 
@@ -327,6 +328,8 @@ def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:
     done = begun = last.number + 1 if last else 0
     while done - begun < batches and (number := plans.next(done)) != done:
         plan = plans.read(number)
+        if done == begun:
+            claim_state(deployment, epoch)
         purge_before(deployment, plan.revision, done)
         batch = MicroBatch.begin(deployment, plan, Stamp(epoch, done))
         batch.forget_removed(retained_for=0.0)

@@ -28,6 +28,7 @@ from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
+from umbel.runtime.state_claim import claim_state
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
 from umbel.spark.executors import ExecutorWatch
@@ -84,6 +85,7 @@ class LiveJob:
         self._backfill = Backfill(session, deployment, self._pace, is_threaded=is_threaded)
         self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
         self._epoch = self._existing = 0
+        self._has_claimed = False
 
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
@@ -129,6 +131,9 @@ class LiveJob:
         self._on_begin(number)
         plan = self._plans.read(planned)
         by = JobEpoch(JOB, self._epoch)
+        if not self._has_claimed:
+            claim_state(self._deployment, self._epoch)
+            self._has_claimed = True
         if Purges(self._deployment.catalog).is_due():
             self._deployment.catalog.check_epoch(by)
             self._maintenance.wait()  # it merges files of change logs

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "if the worker has it elsewhere, name its store: --store, UMBEL_STORE"
 NEW = "name a prefix or folder of its own for this one: --store, UMBEL_STORE; after `umbel rebuild --all`, repeat that"
+CLAIMS = "claims"
+"""The folder of the claims of workers, by their epochs; the last one counts."""
 NOTED_FOR = 0.2
 """Seconds between two looks into the catalog for a store that is not made yet."""
 _log = logging.getLogger("umbel.state")
@@ -106,6 +108,41 @@ class DurableStore(ShardedStore[Shard]):
         self.refusal = f"the state is missing: there is no {self._files}/{NAME}"
         self._remedy = f"{ELSEWHERE}; if it is lost, {REMEDY}"
 
+    def check_claim(self, known: Sequence[str]) -> None:
+        """Refuse a store that another worker has claimed last.
+
+        Args:
+            known: the claims of workers of this deployment.
+
+        Raises:
+            Damaged: one of another deployment has, or it is not the store of this one.
+        """
+        self._check()
+        claims = self._files.list(CLAIMS)
+        if claims and self._files.read(f"{CLAIMS}/{claims[-1]}").decode() not in known:
+            self._lose()
+
+    def claim(self, epoch: int, claim: str) -> None:
+        """Claim the store for a worker, after `check_claim`.
+
+        Args:
+            epoch: of the worker, later than those before.
+            claim: unique among all workers of all deployments.
+
+        Raises:
+            Damaged: one of another deployment has claimed it meanwhile.
+        """
+        before, name = self._files.list(CLAIMS), f"{epoch:012d}"
+        if (before and before[-1] >= name) or not self._files.put_new(f"{CLAIMS}/{name}", claim.encode()):
+            self._lose()
+        for each in before[:-1]:
+            self._files.delete(f"{CLAIMS}/{each}")
+
+    def _lose(self) -> None:
+        self.refusal = f"the state in {self._files} was taken over by a worker of another folder, a copy of this one"
+        self._remedy = NEW
+        self._check()
+
     def end(self, shard: int) -> JournalEnd:
         """Return the end of a shard as this process last read or wrote it."""
         return self._shards[shard].end
@@ -155,6 +192,8 @@ class DurableStore(ShardedStore[Shard]):
 
     def forget(self) -> None:
         """Delete the description: the store is as if it had never been made."""
+        for name in self._files.list(CLAIMS):
+            self._files.delete(f"{CLAIMS}/{name}")
         self._files.delete(NAME)
 
     def last_pending(self) -> int | None:
@@ -196,10 +235,13 @@ class DurableStore(ShardedStore[Shard]):
 
     def _shard(self, shard: int) -> Shard:
         found = super()._shard(shard)
+        self._check()
+        return found
+
+    def _check(self) -> None:
         self._verify()
         if self.refusal:
             raise Damaged(self.refusal, hint=self._remedy)
-        return found
 
     def _prepare(self) -> None:
         self._description.make(self._create)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,59 @@ def test_a_new_deployment_does_not_take_the_state_of_another_one(shop: Shop, tmp
         rebuild.rebuild_all(other.deployed.deployment)
     assert totals(shop.reopened()) == before
     other.deployed.close()
+
+
+def copied(shop: Shop, folder: Path) -> Shop:
+    """Return a shop in a copy of another one's folder, which names the same store."""
+    shop.deployed.close()
+    shutil.copytree(shop.folder, folder)
+    made = Shop.opened(folder, shop.waves)
+    made.deployed.close()
+    made.settings = shop.settings
+    shop.reopened(), made.reopened()
+    return made
+
+
+@pytest.mark.parametrize("goes_on", ["the copy", "the original"])
+def test_a_copy_of_a_folder_does_not_share_state(shop: Shop, tmp_path: Path, goes_on: str) -> None:
+    shop.sell()
+    copy = copied(shop, tmp_path / "two")
+    first, second = (copy, shop) if goes_on == "the copy" else (shop, copy)
+    first.sell()
+    before = totals(first.deployed)
+    for _ in range(2):
+        with pytest.raises(
+            Damaged, match="was taken over by a worker of another folder, a copy of this one"
+        ) as refused:
+            second.sell()
+        assert "--store" in str(refused.value.hint)
+        second.reopened()
+    assert [each.text for each in check(second.deployed.deployment) if each.subject == "state"] == [
+        f"the state in {tmp_path.name}/shared was taken over by a worker of another folder, a copy of this one"
+    ]
+    with pytest.raises(Damaged, match="was taken over"):
+        rebuild.rebuild_all(second.deployed.deployment)
+    assert totals(first.reopened()) == before
+    for _ in range(2):
+        first.sell()
+        first.reopened()
+    assert totals(first.deployed) != before
+    copy.deployed.close()
+
+
+def test_a_claim_that_was_cut_short_is_not_another_ones(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the machine stops here")
+
+    shop.sell()
+    for name in ("claim", "check_claim", "claim"):
+        with monkeypatch.context() as patch:
+            patch.setattr(DurableStore, name, fail)
+            with pytest.raises(OSError, match="stops here"):
+                shop.sell()
+        shop.reopened()
+    shop.process()
+    assert shop.deployed.taken()["Sales"] == len(shop.rows)
 
 
 def test_two_new_deployments_on_one_store(tmp_path: Path, shared: str) -> None:

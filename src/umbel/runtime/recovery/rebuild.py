@@ -24,6 +24,7 @@ from umbel.runtime.deployment import FORMER_STORE, JOB, NEW_STORE, STORE, Deploy
 from umbel.runtime.recovery.cut import ingest_logs
 from umbel.runtime.retention import no_drops
 from umbel.runtime.sink_ids import PREFIX, resending
+from umbel.runtime.state_claim import claims
 from umbel.state.description import NAME as STORE_FILE
 from umbel.state.durable import DurableStore
 from umbel.state.file import FileStore
@@ -170,7 +171,7 @@ def rebuild_all(deployment: Deployment) -> list[str]:
         What is not in the sources any more, and what sinks are sent again, for people.
 
     Raises:
-        InvalidValue: the store is that of another deployment.
+        InvalidValue: the store is that of another deployment; `Damaged` if of a copy of this one.
         Transient: the worker or a server runs, or the storage does not answer.
     """
     lost = []
@@ -218,6 +219,7 @@ def _own_store(deployment: Deployment) -> Store:
 
     Raises:
         InvalidValue: it is that of another deployment.
+        Damaged: a worker of a copy of this deployment has taken it.
     """
     store = open_store(deployment.store_url, deployment.shards)
     own = {deployment.catalog.noted(name) for name in (STORE, NEW_STORE, FORMER_STORE)}
@@ -227,6 +229,8 @@ def _own_store(deployment: Deployment) -> Store:
             f"the state in {store.root} is not the one that the catalog tells of: it is left as it is",
             hint="name the store of the worker: --store",
         )
+    if isinstance(store, DurableStore):
+        store.check_claim(claims(deployment))
     return store
 
 

@@ -16,6 +16,7 @@ from umbel.runtime.deployment import JOB
 from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.recovery.finding import ALL, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request, titles
+from umbel.runtime.state_claim import claims
 from umbel.state.description import NAME, StoreDescription
 from umbel.state.durable import NEW, DurableStore
 from umbel.state.runs.files import LocalFiles, ShardFiles
@@ -46,6 +47,9 @@ def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]
     try:
         store = deployment.store
         is_described = not isinstance(store, DurableStore) or store.identity is not None
+        if isinstance(store, DurableStore):
+            with suppress(Damaged):  # it notes that as its refusal
+                store.check_claim(claims(deployment))
         wrong = "" if is_described or deployment.noted_store is None else f"there is no {NAME}"
         if is_described and isinstance(store, DurableStore) and deployment.noted_store not in (None, store.identity):
             text = f"{store.root}/{NAME} has another id than the catalog tells of"
