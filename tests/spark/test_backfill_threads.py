@@ -15,7 +15,7 @@ from umbel.dtypes import Continuous
 from umbel.lib import inputs
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.switching import branch_status
-from umbel.spark import backfill, backfill_step
+from umbel.spark import backfill, backfill_step, pace
 
 __owner__ = "tests@example.com"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -77,6 +77,21 @@ def backfilled(folder: Path, spark: Any, new: Any) -> list[int]:
 def test_large_steps_run_in_threads_of_the_driver(tmp_path: Path, spark: Any, in_tasks: list[int]) -> None:
     assert backfilled(tmp_path, spark, counted("New", "1d")) == [ROWS * REQUESTS // USERS] * USERS
     assert not in_tasks
+
+
+def test_steps_follow_each_other_before_a_batch_without_rows(
+    tmp_path: Path, spark: Any, in_tasks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, run = list[int](), backfill_step.BackfillStep.run
+
+    def noted(self: Any, *rest: Any, **named: Any) -> bool:
+        before.append(self.stamp.batch)
+        return run(self, *rest, **named)
+
+    monkeypatch.setattr(backfill_step.BackfillStep, "run", noted)
+    monkeypatch.setattr(pace, "AT_ONCE_FOR", 60.0)
+    assert backfilled(tmp_path, spark, counted("New", "1d")) == [ROWS * REQUESTS // USERS] * USERS
+    assert len(before) > 1 == len(set(before)), "several steps before one batch"
 
 
 def test_user_functions_run_in_tasks(tmp_path: Path, spark: Any, in_tasks: list[int]) -> None:

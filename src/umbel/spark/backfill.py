@@ -1,9 +1,9 @@
 """Backfill: computes new operators' state from the history of their inputs, by the same stages.
 
 It is a sequence of steps of bounded size that read history in the order of its batches. While rows arrive that are to be fresh,
-steps are Spark jobs beside the batches of the live job, on all slots but one; otherwise they run between batches, on all slots.
-The live job meanwhile updates the serving state and appends to the history. What is left at last is read between two
-batches. New operators have state of their own and no old
+steps are Spark jobs beside the batches of the live job, on all slots but one; otherwise they run between batches, on all slots,
+several in a row before a batch without rows. The live job meanwhile updates the serving state and appends to the history. What
+is left at last is read between two batches. New operators have state of their own and no old
 operator reads from them, so the running ones lose and repeat nothing. With the step that reads the last batch they have caught
 up, and run with the next one. An interrupted backfill resumes at its current step; one that fails is tried again, and does not
 stop the live job.
@@ -129,9 +129,20 @@ class Backfill:
     def _some(
         self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
     ) -> frozenset[str]:
-        """Run a step of the backfill; return the state ids of completed operators."""
-        if self.is_running or self._stopping.is_set():
-            return frozenset()
+        """Run steps of the backfill; return the state ids of completed operators."""
+        while not (self.is_running or self._stopping.is_set()):
+            completed = self._one(graph, revision, stamp, waiting, time)
+            if completed is None or completed or not self._pace.may_go_on:
+                return completed or frozenset()
+        return frozenset()
+
+    def _one(
+        self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
+    ) -> frozenset[str] | None:
+        """Run a step if one is due; return the state ids of completed operators.
+
+        None if no other one may follow before the next batch.
+        """
         failure = self._ended(graph, revision, waiting)
         state, begun = self._current(graph, stamp, waiting), monotonic()
         is_read, since, step = False, self._since(state), self._step(revision, stamp, state, waiting)
@@ -139,11 +150,11 @@ class Backfill:
             if failure is not None:
                 raise failure
             if not state.is_due(now()) or not self._pace.may_step:
-                return frozenset()
+                return None
             self._timed, sizes, is_live = None, self._history(step, state), self._pace.is_live
             if is_live and self._is_far(left(sizes, state.position)) and not state.is_begun_in_driver:
                 self._beside = StepBeside(step, state, sizes, since, waiting)
-                return frozenset()
+                return None
             is_read = step.run(state, sizes, since, is_live=is_live)
             self._timed = state.step + 1, monotonic()
             self._pace.stepped(self._timed[1] - begun)
@@ -154,11 +165,11 @@ class Backfill:
             raise
         except Exception as error:  # noqa: BLE001  the live job goes on; an event is recorded
             if self._stopping.is_set():  # the jobs of the step were cancelled; the next worker runs it again
-                return frozenset()
+                return None
             if is_read:  # some timers may have fired, and the next try reads more history before them
                 self._begin(graph, step.state_ids, stamp.batch)
             self._failed(state.failures, error)
-            return frozenset()
+            return None
         self._deployment.catalog.backfill(step.state_ids, done=True, by=self._by)
         last = self._deployment.backfill_state()
         record(self._deployment.catalog, LOGS, last.done, last.seconds)
@@ -248,9 +259,8 @@ class Backfill:
         sources = step.graph.history_of(step.state_ids)
         name = " ".join(node.log for node in sources)
         sizes, until = (self._sizes, until) if of == name else (Counter[int](), None)
-        found = [self._deployment.changes.sizes(node, until=last, after=until) for node in sources]
-        for each in found:
-            sizes.update(each)
+        for node in sources if until is None or until < last else ():
+            sizes.update(self._deployment.changes.sizes(node, until=last, after=until))
         self._sizes, self._sized = sizes, (name, last)
         return {batch: rows for batch, rows in self._sizes.items() if batch > state.position.batch}
 

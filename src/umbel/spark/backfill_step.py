@@ -112,9 +112,10 @@ class BackfillStep:
         batch_report = self._seen(state)
         if not sizes:
             return True
-        state = self._planned(state, sizes, is_live=is_live)
+        most = self._rows_at_once()
+        state = self._planned(state, sizes, LIVE_ROWS if is_live else most * self.slots, in_driver=is_live)
         log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
-        todo = list(slices(sizes, state.position, state.end, self._rows_at_once()))
+        todo = list(slices(sizes, state.position, state.end, most))
         stamp = Stamp(self.stamp.epoch, BEGINNING + state.step)
         if state.in_driver or self.is_threaded:
             self._run_here(todo, stamp, batch_report)
@@ -131,13 +132,12 @@ class BackfillStep:
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
 
-    def _planned(self, state: BackfillState, sizes: Mapping[int, int], *, is_live: bool) -> BackfillState:
+    def _planned(self, state: BackfillState, sizes: Mapping[int, int], rows: int, *, in_driver: bool) -> BackfillState:
         """Record what a step reads before it begins, unless it was begun before."""
         if state.end > state.position:
             return state
-        rows = LIVE_ROWS if is_live else self._rows_at_once() * self.slots
         total = state.done + left(sizes, state.position)
-        state = state.begun(after(sizes, state.position, rows), total, in_driver=is_live)
+        state = state.begun(after(sizes, state.position, rows), total, in_driver=in_driver)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state
 

@@ -7,6 +7,8 @@ from time import monotonic
 
 LIVE_FOR = 5.0
 """Seconds after a small batch with rows for which more of them are expected."""
+AT_ONCE_FOR = 2.0
+"""Seconds within which steps follow each other before a batch without rows: a batch for each step costs a tenth of a second."""
 
 
 class Pace:
@@ -21,7 +23,7 @@ class Pace:
 
     def __init__(self, small: int, clock: Callable[[], float] = monotonic) -> None:
         self._small, self._clock = small, clock
-        self._live_until, self._resting_until = float("-inf"), float("-inf")
+        self._live_until, self._resting_until, self._ends_at = float("-inf"), float("-inf"), float("-inf")
         self.is_live = False
         """True if rows arrive that are to be fresh, with the next batch or since a short while."""
 
@@ -35,11 +37,17 @@ class Pace:
         if 0 < size <= self._small:
             self._live_until = now + LIVE_FOR
         self.is_live = size <= self._small and now < self._live_until
+        self._ends_at = float("-inf") if size else now + AT_ONCE_FOR
 
     @property
     def may_step(self) -> bool:
         """True if a step may run before the next batch."""
         return not self.is_live or self._clock() >= self._resting_until
+
+    @property
+    def may_go_on(self) -> bool:
+        """True if another step may follow before the next batch, which has no rows."""
+        return not self.is_live and self._clock() < self._ends_at
 
     def stepped(self, seconds: float) -> None:
         """Take a step into account that has just ended.

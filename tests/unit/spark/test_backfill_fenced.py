@@ -56,7 +56,7 @@ class Worker:
         self.place = deployed.deployment
         self.epoch = self.place.catalog.take_over(JOB)
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-        pace: Any = SimpleNamespace(is_live=True, may_step=True, stepped=lambda _: None)
+        pace: Any = SimpleNamespace(is_live=True, may_step=True, may_go_on=False, stepped=lambda _: None)
         self.backfill = Backfill(session, self.place, pace)
 
     def step(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from umbel.spark.pace import LIVE_FOR, Pace
+from umbel.spark.pace import AT_ONCE_FOR, LIVE_FOR, Pace
 
 SMALL = 1_000
 
@@ -65,3 +65,28 @@ def test_a_large_step_delays_the_next_one_only_if_rows_arrive(pace: Pace, clock:
     assert not pace.may_step
     clock[0] += 2.0
     assert pace.may_step
+
+
+def test_steps_follow_each_other_before_a_batch_without_rows(pace: Pace, clock: list[float]) -> None:
+    pace.before(0)
+    assert pace.may_go_on
+    clock[0] += AT_ONCE_FOR - 0.1
+    assert pace.may_go_on
+    clock[0] += 0.1
+    assert not pace.may_go_on, "a commit and rows wait for a batch"
+
+
+@pytest.mark.parametrize("size", [1, SMALL, SMALL + 1])
+def test_a_batch_with_rows_waits_for_one_step(pace: Pace, size: int) -> None:
+    pace.before(0)
+    pace.before(size)
+    assert not pace.may_go_on
+
+
+def test_only_one_step_runs_before_each_batch_while_rows_are_to_be_fresh(pace: Pace, clock: list[float]) -> None:
+    pace.before(1)
+    pace.before(0)
+    assert not pace.may_go_on
+    clock[0] += LIVE_FOR
+    pace.before(0)
+    assert pace.may_go_on
