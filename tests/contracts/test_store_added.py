@@ -44,11 +44,11 @@ def _collected(reader: Reader) -> CollectedTable:
 
 
 def _append(table: FoldedTable, chance: random.Random, model: Counter[tuple[int, int]]) -> None:
-    """Add some rows of some keys to a table and to the model."""
+    """Add some rows of some keys, by their slots, to a table and to the model."""
     drawn = Counter({(chance.randrange(6), chance.randrange(20)): chance.randint(1, 9) for _ in range(8)})
     model.update(drawn)
     owners = sorted({key for key, _ in drawn})
-    rows = [(owners.index(key), slot, n) for (key, slot), n in sorted(drawn.items())]
+    rows = [(owners.index(key), slot, n) for (key, slot), n in sorted(drawn.items(), key=lambda each: each[0][::-1])]
     frame = pl.DataFrame(rows, {NUMBER: pl.UInt32, **COLUMNS}, orient="row")
     table.append(KEYS.gather(owners), frame)
 

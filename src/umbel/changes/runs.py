@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from umbel.state.runs.sorting import order_of_numbers, packed_numbers
+from umbel.state.runs.sorting import gathered, order_of_numbers, packed_numbers
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -43,7 +43,7 @@ def ordered(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     packed = _packed(frame.select(_unordered(frame, columns)))
     if packed is None:
         return frame.sort(columns)
-    return frame if _is_ascending(packed) else frame[order_of_numbers(packed)]
+    return frame if _is_ascending(packed) else gathered(frame, order_of_numbers(packed))
 
 
 def _unordered(frame: pl.DataFrame, columns: Sequence[str]) -> Sequence[str]:

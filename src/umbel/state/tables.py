@@ -143,7 +143,7 @@ class FoldedTable(_KeyedRows):
 
         Args:
             keys: encoded keys in ascending order, each once.
-            rows: [`NUMBER`, *columns], in the order of the keys, merged among themselves.
+            rows: [`NUMBER`, *columns], merged among themselves; those of a key are in order.
         """
         owners = rows[NUMBER].to_numpy().astype(np.int64)
         cast("Transaction", self._reader).append_groups(self._name, keys, owners, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from umbel.aggregates.aggregate import Aggregate
 from umbel.aggregates.columns import Columns
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, lengths, numbers
+from umbel.state.runs.sorting import gathered
 from umbel.types.schema import WEIGHT, Schema
 
 GROUP = "_key_group"
@@ -42,6 +44,15 @@ class Partials:
         """The columns of all states."""
         return {name: dtype for each, at in self.parts for name, dtype in at.schema(each.state(at)).items()}
 
+    @cached_property
+    def _lifted(self) -> list[pl.Expr]:
+        return [expression for each, at in self.parts for expression in at.full(each.lift(at))]
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The columns of rows that their states are made of."""
+        return frozenset(name for each in self._lifted for name in each.meta.root_names())
+
     def only(self, aggregates: Iterable[Aggregate]) -> Partials:
         """Return the states needed by some aggregates."""
         needed = {each.algebra for each in aggregates}
@@ -49,8 +60,7 @@ class Partials:
 
     def lift(self, rows: pl.DataFrame, begins: Flags, others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return one state for each run of rows, with the expressions in `others`."""
-        lifted = [expression for each, at in self.parts for expression in at.full(each.lift(at))]
-        return self._tidied(_grouped(rows, begins).agg(*others, *lifted).drop(GROUP))
+        return self._tidied(_grouped(rows, begins).agg(*others, *self._lifted).drop(GROUP))
 
     def merge(self, states: pl.DataFrame, begins: Flags, others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return one merged state for each run of states, with the expressions in `others`.
@@ -63,8 +73,10 @@ class Partials:
             return states
         is_alone = np.repeat(alone, sizes)
         merged = self._merged(states.filter(~is_alone), begins[~is_alone], others).select(states.columns)
-        order = np.argsort(np.concatenate((np.flatnonzero(alone), np.flatnonzero(~alone))), kind="stable")
-        return pl.concat([states.filter(is_alone), merged], rechunk=True)[order]
+        if not alone.any():
+            return merged
+        places = np.where(alone, np.flatnonzero(begins), len(states) - 1 + np.cumsum(~alone))
+        return gathered(pl.concat([states, merged], rechunk=True), places)
 
     def accumulate(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return for each state its running merge within its slot; slots are in order."""

@@ -63,13 +63,13 @@ class TileWriter:
             return
         table = self.tiles.stored(state)
         numbered, keys = numbered_keys(partial, self.tiles.keys)
-        fresh = self.tiles.for_windows(numbered)
-        if isinstance(table, FoldedTable):
-            table.append(keys, self.fold(fresh, None))
+        if isinstance(table, FoldedTable):  # windows are folded apart: the entries of one are nearly in order
+            windows = (self.tiles.for_window(numbered, number) for number in range(len(self.tiles.windows)))
+            table.append(keys, pl.concat([self.fold(each, None) for each in windows]))
             if watermark is not None:
                 table.expire(watermark)
             return
-        both = pl.concat([table.numbered(keys), fresh], rechunk=True)
+        both = pl.concat([table.numbered(keys), self.tiles.for_windows(numbered)], rechunk=True)
         table.renumber(keys, self.fold(both, None if watermark is None else micros(watermark)))
 
     def fold(self, entries: pl.DataFrame, watermark: int | None) -> pl.DataFrame:

@@ -40,6 +40,7 @@ from umbel.aggregates.hashing import hash64
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted, sorted_pairs
 from umbel.state.runs.rules import FoldRule, TableSchema
+from umbel.state.runs.sorting import gathered
 from umbel.state.tables import FoldedTable, State, Table
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Continuous
@@ -144,10 +145,14 @@ class Tiles:
     @cached_property
     def spans(self) -> list[pl.Expr]:
         """The merge expressions of the columns of entries other than the states."""
+        return [pl.col(FIRST).min(), pl.col(LAST).max(), *self._counts]
+
+    @cached_property
+    def _counts(self) -> list[pl.Expr]:
+        """The merge expressions of these columns other than the instants of rows."""
         counts = [pl.col(ENDED).sum(), pl.col(CHECKSUM).sum()]
         keyed = [pl.col(SINCE).min(), pl.col(UNTIL).max(), *counts, pl.col(RETRACTED).any()]
-        entered = keyed if self.is_keyed else []
-        return [pl.col(FIRST).min(), pl.col(LAST).max(), *entered, pl.col(WEIGHT).sum()]
+        return [*(keyed if self.is_keyed else []), pl.col(WEIGHT).sum()]
 
     @property
     def forever(self) -> int | None:
@@ -175,19 +180,19 @@ class Tiles:
             rows: changes.
             grain: the length of a tile, µs: a tile with too many instants to be exact collapses into one entry. Never when None.
         """
-        placed = self._placed(rows)
         order = [FIRST, UNTIL] if self.is_keyed else [FIRST]
-        ordered = runs.ordered(placed, [*self.keys, *order])
-        instant = runs.changes(*(ordered[name].to_numpy() for name in order))
+        ordered = runs.ordered(self._placed(rows), [*self.keys, *order])
+        first = ordered[FIRST].to_numpy()
         key = runs.key_changes(ordered, self.keys)
-        begins = key | instant
+        begins = key | runs.changes(*(ordered[name].to_numpy() for name in order))
         if grain is not None:
-            first = ordered[FIRST].to_numpy()
             tile = key | runs.changes(first // grain)
             begins = tile | (begins & ~exceeds(tile, begins, self.tiling.exact))
-        named = [pl.col(name).first() for name in self.keys]
-        latest = [] if self.timestamp in self.keys else [pl.col(self.timestamp).max()]
-        return self.partials.lift(ordered, begins, [*named, *latest, *self.spans])
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts[1:], len(first)) - 1
+        span = (pl.Series(FIRST, first[starts]), pl.Series(LAST, first[ends]))
+        states = self.partials.lift(ordered.with_columns(pl.col(FIRST).alias(LAST)), begins, self._counts)
+        return gathered(ordered.select(self.keys), starts).with_columns(*span).hstack(states)
 
     def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return a minimal set of partial entries of changes.
@@ -200,7 +205,7 @@ class Tiles:
 
     def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
         instant = pl.col(self.anchor).dt.epoch("us")
-        placed = [instant.alias(FIRST), instant.alias(LAST)]
+        placed = [instant.alias(FIRST)]
         if self.is_keyed:
             entered = pl.max_horizontal(instant, pl.col(AT).dt.epoch("us"))
             ended = pl.when(pl.col(AT) > pl.col(self.anchor)).then(-pl.col(WEIGHT)).otherwise(0)
@@ -211,9 +216,8 @@ class Tiles:
                 pl.lit(0, pl.Int64).alias(CHECKSUM),
                 pl.lit(value=False).alias(RETRACTED),
             ]
-        read = dict.fromkeys(
-            [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
-        )
+        numbers = [SEQ] if self.is_keyed or SEQ in self.partials.reads else []
+        read = dict.fromkeys([*self.keys, *(at.of for _, at in self.partials.parts if at.of), *numbers, WEIGHT])
         found = rows.select(*read, *placed)
         return found.with_columns((pl.col(WEIGHT) * self._numbers(found)).alias(CHECKSUM)) if self.is_keyed else found
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from umbel.errors import InvalidValue
 from umbel.state.arrow import Bytes, binary_array, binary_parts
 from umbel.state.runs.rules import HASH, KEY, SOURCE
-from umbel.state.runs.sorting import order_of_numbers, packed_numbers
+from umbel.state.runs.sorting import gathered, order_of_numbers, packed_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,7 +146,7 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
 
     Args:
         keys: encoded keys in ascending order, each once.
-        owners: the index of each row's key, ascending.
+        owners: the index of each row's key.
         rows: the order and the columns of the schema; those of a key are in order.
         schema: of the table.
         name: the table's name, for messages.
@@ -158,10 +158,10 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
     if keys.null_count() or any(rows[column].null_count() for column in schema.order):
         raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
     hashes = hash_keys(keys)
-    ranks = order_of_numbers(hashes)  # keys that share a hash remain in order
-    bounds = owners.searchsorted(np.arange(len(keys) + 1))
-    places, ranges = expanded(bounds[ranks], bounds[ranks + 1])
-    position = ranks[ranges]
+    ranks = np.empty(len(keys), np.int64)
+    ranks[order_of_numbers(hashes)] = np.arange(len(keys))  # keys that share a hash remain in order
+    places = order_of_numbers(ranks[owners])
+    position = owners[places]
     found = gathered(rows, places)
     found.insert_column(0, keys.gather(pl.Series(position.astype(np.uint32))).alias(KEY))
     return found.insert_column(0, pl.Series(HASH, hashes[position]))
@@ -221,7 +221,7 @@ def _sorted(rows: pl.DataFrame, order: list[str], *, is_sorted_by_parts: bool = 
     hashes = rows[HASH].to_numpy()
     # NumPy's stable sort of large numbers merges sequences that it finds
     found = hashes.argsort(kind="stable") if is_sorted_by_parts else order_of_numbers(hashes)
-    ordered, keys = hashes[found], rows[KEY].gather(found)
+    ordered, keys = hashes[found], gathered(rows.select(KEY), found)[KEY]
     repeats = ordered[1:] == ordered[:-1]
     if (repeats & (keys.slice(1) != keys.slice(0, max(0, len(keys) - 1))).to_numpy()).any():
         return rows.sort(HASH, KEY, *order, maintain_order=True)
@@ -233,7 +233,7 @@ def _sorted(rows: pl.DataFrame, order: list[str], *, is_sorted_by_parts: bool = 
             return rows.sort(HASH, *order, maintain_order=True)
         if (packed[1:] < packed[:-1]).any():
             found = found[order_of_numbers(packed)]
-    return rows[found]
+    return gathered(rows, found)
 
 
 def merged_sequences(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
@@ -245,14 +245,6 @@ def merged_sequences(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame
     if packed is None:
         return rows.sort(*columns, maintain_order=True)
     return rows[packed.argsort(kind="stable")]  # merges the sequences that it finds, where numbers are large
-
-
-def gathered(rows: pl.DataFrame, places: Ints) -> pl.DataFrame:
-    """Return some rows in the order given.
-
-    All of them exist: an index that may be negative would be checked.
-    """
-    return rows[pl.Series(places.astype(np.uint32))]
 
 
 def merge_frames(

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidValue
-from umbel.state.runs.sorting import order_of
+from umbel.state.runs.sorting import gathered, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,22 +146,22 @@ class FoldRule(MergeRule):
         starts, source = np.flatnonzero(begins), rows[SOURCE].to_numpy()
         sizes = np.diff(starts, append=len(source))
         is_due = source[starts] != source[starts + sizes - 1]
-        if complete and horizon is not None:
-            is_due[:] = True
+        if (complete and horizon is not None) or 2 * sizes[is_due].sum() > rows.height:
+            is_due[:] = True  # to take a few others out and in again costs more than to fold them
         if not is_due.any():
             return rows
         due = np.repeat(is_due, sizes)
         address = [name for name in (HASH, KEY, KEY_ID, SOURCE) if name in rows.columns]
         numbers = np.repeat(np.arange(len(starts)), sizes)
-        entries = rows.filter(due).drop(address)
+        entries = (rows if due.all() else rows.filter(due)).drop(address)
         entries.insert_column(0, pl.Series(KEY_ID, numbers[due].astype(np.uint32)))
         folded = self.fold(entries, horizon if complete else None)
         owners = folded[KEY_ID].to_numpy()
-        merged = folded.drop(KEY_ID).hstack(rows.select(address)[starts[owners]]).select(rows.columns)
+        merged = folded.drop(KEY_ID).hstack(gathered(rows.select(address), starts[owners])).select(rows.columns)
         if due.all():
             return merged
         order = np.concatenate((numbers[~due], owners)).argsort(kind="stable")
-        return pl.concat([rows.filter(~due), merged], rechunk=True)[order]
+        return gathered(pl.concat([rows.filter(~due), merged], rechunk=True), order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,3 +77,11 @@ def packed_numbers(columns: Sequence[Ints]) -> Ints | None:
             packed *= span
             packed += (column - low).astype(np.int64, copy=False)
     return packed
+
+
+def gathered(rows: pl.DataFrame, places: Ints) -> pl.DataFrame:
+    """Return some rows in the order given.
+
+    All of them exist: an index that may be negative would be checked.
+    """
+    return rows[pl.Series(places.astype(np.uint32))]

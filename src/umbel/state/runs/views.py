@@ -255,8 +255,8 @@ class ShardTransaction(ShardSnapshot):
         Args:
             table: its full name.
             keys: encoded keys in ascending order, each once.
-            owners: the index of each row's key, ascending.
-            rows: the columns.
+            owners: the index of each row's key.
+            rows: the columns; those of a key are in order.
         """
         self._must_own(table)
         if rows.height:
