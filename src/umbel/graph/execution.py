@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import Edge, Moved, StageOutput, add_moved, add_seen, due, run_shard
+from umbel.graph.stages import Edge, Moved, StageOutput, add_moved, add_seen, define_folded, due, run_shard
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock, Keyed
 from umbel.state.keys import shard_of_columns
@@ -131,6 +131,7 @@ class InProcess:
         if edges or fired:
             inbox = {edge: pl.concat(arrived.pop(edge)) for edge in edges}  # their memory is free after this stage
             with self._store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
+                define_folded(self.graph.nodes, transaction)
                 run_shard(nodes, inbox, transaction, clocks, output, fired)
         return output, [part for each in output.frames.items() for part in self._routed(each)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
@@ -17,7 +18,7 @@ import polars as pl
 from umbel.functions.guarding import applied
 from umbel.graph.graph import GraphNode
 from umbel.operators.operator import Clock, Keyed, RowWise
-from umbel.state.port import Reader
+from umbel.state.port import OldState, Reader
 from umbel.state.tables import State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.windowing.tiling import instant_of, micros
@@ -136,6 +137,22 @@ class PlannedState(State):
     def of(self, state_id: str) -> State:
         """Return the state of a plan leaf, or of another state id."""
         return State(self._reader_of_all, self._aliases.get(state_id, state_id))
+
+
+def define_folded(nodes: Iterable[GraphNode], reader: Reader) -> None:
+    """Define the tables that operators merge by functions of their own.
+
+    A shard writes the rows of all tables as runs at once: a process that did not know a table, since no rows have arrived for
+    it, would retain those of all others in memory and in the journal. Tables stored by another version are left as they are.
+
+    Args:
+        nodes: all nodes of a graph.
+        reader: the open transaction of a shard.
+    """
+    for node in nodes:
+        for name, schema in node.operator.folded.items() if isinstance(node.operator, Keyed) else ():
+            with suppress(OldState):
+                reader.define(f"{node.state_id}/{name}", schema)
 
 
 def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 0) -> None:

@@ -19,6 +19,7 @@ from umbel.aggregates import Aggregate
 from umbel.changes.versions import TIME
 from umbel.operators.aggregate_rules import check_aggregate
 from umbel.operators.operator import NEVER, Clock, Keyed
+from umbel.state.runs.rules import TableSchema
 from umbel.state.tables import State
 from umbel.types import dtypes
 from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
@@ -32,7 +33,7 @@ from umbel.windowing.stored_answer import StoredAnswer
 from umbel.windowing.stored_windows import whole
 from umbel.windowing.tile_reads import TileReader
 from umbel.windowing.tile_writes import TileWriter
-from umbel.windowing.tiles import Tiles
+from umbel.windowing.tiles import TABLE, Tiles
 from umbel.windowing.tiling import Tiling, micros
 
 EAGER, FINAL = "eager", "final"
@@ -147,8 +148,7 @@ class Aggregation(Keyed):
     @cached_property
     def groups(self) -> dict[str, pl.DataType]:
         """The types of the group's columns."""
-        types = self.parents[0].schema.dtypes
-        return {name: types[name].polars() for name in self.keys}
+        return {name: self.parents[0].schema.dtypes[name].polars() for name in self.keys}
 
     @property
     @abstractmethod
@@ -274,6 +274,10 @@ class ContinuousAggregation(LookedUpAggregation):
     @property
     def stored(self) -> Tiles:
         return self.tiles
+
+    @property
+    def folded(self) -> Mapping[str, TableSchema]:
+        return {TABLE: self.tiles.schema} if self.tiles.is_appended else {}
 
     def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str]:
         return frozenset(self.history_columns())

@@ -21,6 +21,7 @@ from umbel.functions.fingerprint import fingerprint
 from umbel.functions.user_function import UserFunction
 from umbel.operators.columns import check_reserved
 from umbel.plugins import Registry
+from umbel.state.runs.rules import TableSchema
 from umbel.state.tables import State
 from umbel.types.schema import Schema
 
@@ -251,6 +252,11 @@ class Keyed(Operator):
     def looked_up(self) -> tuple[int, ...]:
         """The indices of the parents whose rows it looks up in another operator's version history."""
         return ()
+
+    @property
+    def folded(self) -> Mapping[str, TableSchema]:
+        """The tables whose rows are merged by functions of its own, by their names."""
+        return {}
 
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Pre-aggregate rows before the exchange."""

@@ -153,7 +153,7 @@ def merging(context: BatchContext, stage: int) -> Task:
         from pyspark import TaskContext
 
         from umbel.functions.guarding import guarded
-        from umbel.graph.stages import StageOutput, add_seen, due, run_shard
+        from umbel.graph.stages import StageOutput, add_seen, define_folded, due, run_shard
         from umbel.runtime.guard import WorkerGuard
         from umbel.spark.packets import StageInput, announced, batches
         from umbel.state.port import Lasting
@@ -169,6 +169,7 @@ def merging(context: BatchContext, stage: int) -> Task:
             output, inbox, guard = StageOutput(), inputs.open(shard), WorkerGuard(deployment, context.limits)
             state_ids = [node.state_id for node in nodes]
             with guarded(guard), store.transaction(shard, state_ids, context.stamp) as transaction:
+                define_folded(graph.nodes, transaction)
                 run_shard(nodes, inbox, transaction, context.clocks, output, fired)
             yield from batches(rejected(guard))
             del inputs.blobs[shard], inbox
