@@ -13,6 +13,7 @@ import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from umbel.state.runs.manifest import Manifest
+    from umbel.state.runs.rules import TableSchema
 
 MAINTENANCE_LOCK = "maintenance.lock"
-PORTIONS = 4
+PORTIONS = 16
 """Portions in which the rows of one file are merged: a merge takes several times the memory of its rows."""
 _log = logging.getLogger("umbel.state")
 
@@ -72,10 +74,8 @@ def maintain(shard: Shard, *, flush_bytes: int | None = None) -> bool:
         if not is_alone:
             return False
         shard.files.sweep(RUNS)
-        view = shard.refresh()
         try:
-            if shard.is_due(limit):
-                _flush(shard, view)
+            _flush(shard, limit)
             while (plan := next_merge(shard, shard.refresh().manifest)) is not None:
                 if not _merge(shard, plan):
                     break
@@ -122,14 +122,21 @@ def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
     return None
 
 
-def _flush(shard: Shard, view: ShardView) -> bool:
-    """Write the final rows in memory as runs; pending records remain live."""
-    memtable, manifest, begun = view.memtable, view.manifest, time.monotonic()
+def _flush(shard: Shard, limit: int) -> bool:
+    """Write the final rows in memory as runs, if there are so many bytes.
+
+    Pending records remain live.
+    """
+    view, begun = shard.refresh(), time.monotonic()
+    memtable, manifest = view.memtable, view.manifest
+    if not shard.is_due(limit):
+        return False
     if not set(memtable.blocks) <= set(shard.schemas):
         return False  # a process that knows all tables will do it
     fresh = {}
     for table, blocks in memtable.blocks.items():
-        parts = _written(shard, table, blocks, view, complete=not manifest.runs.get(table))
+        horizon = memtable.horizons.get(table)
+        parts = _written(shard, table, blocks, horizon, complete=not manifest.runs.get(table))
         if parts:
             fresh[table] = RunEntry(0, parts)
     with _publishing(shard, begun) as now:
@@ -162,7 +169,9 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
     names = [part.name for entry in plan.inputs for part in entry.parts]
     if not set(names) <= set(view.files):
         return False
-    parts = _written(shard, plan.table, [view.files[name] for name in names], view, complete=plan.complete)
+    sources, horizon = [view.files[name] for name in names], view.memtable.horizons.get(plan.table)
+    del view  # with the rows in memory, which the next batches replace
+    parts = _written(shard, plan.table, sources, horizon, complete=plan.complete)
     with _publishing(shard, begun) as now:
         entries = now.manifest.runs.get(plan.table, ())
         if not set(plan.inputs) <= set(entries):
@@ -185,21 +194,26 @@ def _discard(shard: Shard, parts: Sequence[RunPart]) -> None:
 
 
 def _written(
-    shard: Shard, table: str, sources: Sequence[SortedRows], view: ShardView, *, complete: bool
+    shard: Shard, table: str, sources: Sequence[SortedRows], horizon: int | None, *, complete: bool
 ) -> tuple[RunPart, ...]:
     """Write the merge of sources as the files of a run, range by range."""
     schema, parts = shard.schemas[table], []
-    horizon = view.memtable.horizons.get(table)
     size = shard.options.part_rows
     merged = merged_ranges(sources, schema, max(1, size // PORTIONS), complete=complete, horizon=horizon)
     if complete or schema.rule.drops_early:
         merged = (schema.unexpired(piece, horizon) for piece in merged)
-    for rows in _joined(merged, size):
-        name = f"{uuid.uuid4().hex}.run"
-        data = pack_run(rows, table, described_order(schema), name)
-        shard.files.put(f"{RUNS}/{name}", data)
-        parts.append(RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]))
+    for part, data in map(partial(_packed, table, schema), _joined(merged, size)):  # which refers to no rows meanwhile
+        shard.files.put(f"{RUNS}/{part.name}", data)
+        parts.append(part)
+        del data
     return tuple(parts)
+
+
+def _packed(table: str, schema: TableSchema, rows: pl.DataFrame) -> tuple[RunPart, memoryview]:
+    """Return a new file of a run, and its bytes."""
+    name = f"{uuid.uuid4().hex}.run"
+    data = pack_run(rows, table, described_order(schema), name)
+    return RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]), data
 
 
 def _joined(pieces: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
@@ -207,11 +221,21 @@ def _joined(pieces: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]
     waiting: list[pl.DataFrame] = []
     for piece in pieces:
         waiting += [piece] if piece.height else []
+        del piece
         if sum(each.height for each in waiting) >= rows - rows // (2 * PORTIONS):
-            yield pl.concat(waiting)
-            waiting = []
+            yield _taken(waiting)
     if waiting:
-        yield pl.concat(waiting)
+        yield _taken(waiting)
+
+
+def _taken(pieces: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return pieces as one frame, and remove them.
+
+    Both would be in memory until the file is written.
+    """
+    found = pl.concat(pieces, rechunk=True)
+    pieces.clear()
+    return found
 
 
 def clean(shard: Shard, *, pinned: bool = False) -> None:
@@ -245,7 +269,7 @@ class Maintainer:
         stall: the bytes of final rows, as a multiple of the limit of flushes, at which a writer waits for the thread.
     """
 
-    def __init__(self, stall: int = 4) -> None:
+    def __init__(self, stall: int = 2) -> None:
         self._stall = stall
         self._begin()
 

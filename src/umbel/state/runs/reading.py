@@ -88,12 +88,13 @@ def lookup(
     Returns:
         `_key_id`, the order and the columns.
     """
-    frames = _hits(sources, keys) if len(keys) else []
-    found = with_sources(frames or [no_rows(schema)])
+    frames = (_hits(sources, keys) if len(keys) else []) or [no_rows(schema)]
+    is_merged, found = len(frames) == 1, with_sources(frames)
+    del frames  # the rows are copied from here on
     found = _only(found, found[KEY] == keys.gather(found[KEY_ID]))
     found = _within(found, schema, low, high)
     found = _columns(found, [name for name in found.columns if name not in (HASH, KEY)])
-    if len(frames) > 1 and found.height > 1:
+    if not is_merged and found.height > 1:
         found = merged_sequences(found, (KEY_ID, *schema.order))
     merged = schema.rule.merge(found, beginnings(found, (KEY_ID, *schema.order)), complete=True)
     return _columns(schema.unexpired(merged, horizon), [KEY_ID, *schema.shown])

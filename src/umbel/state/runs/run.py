@@ -60,6 +60,7 @@ def pack_run(rows: pl.DataFrame, table: str, order: Sequence[str] | None = None,
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     stored, packings = packed_columns({name: each for name, each in columns.items() if name not in (HASH, KEY)})
     own = pack_section(stored, rows.height)
+    del stored  # as large as the section
     starts = np.flatnonzero(beginnings(rows, (HASH, KEY)))
     hashes = columns[HASH].to_numpy()
     keys, arrays = _packed_keys(hashes, columns[KEY], starts)

@@ -6,6 +6,8 @@ import gc
 from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
+
 from tests.unit.state.runs.tables import (
     COLLECTED,
     REPLACED,
@@ -74,3 +76,29 @@ def test_runs_that_were_merged_are_unmapped_at_once(tmp_path: Path) -> None:
         assert runs_in_use() - before <= len(shard.refresh().files)
     finally:
         gc.enable()
+
+
+class _Watched(LocalFiles):
+    """Files of a shard that note how many rows are in frames when a run is written."""
+
+    rows = 0
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        self.rows = sum(each.height for each in gc.get_objects() if isinstance(each, pl.DataFrame))
+        super().put(name, data)
+
+
+def test_a_merge_lets_go_of_rows_before_it_writes_them(tmp_path: Path) -> None:
+    """Pieces, the rows of a file, and the rows in memory before the flush were there until the merge had ended."""
+    files, keys = _Watched(tmp_path, is_synced=False), 20_000
+    shard = Shard(files, SCHEMAS, ShardOptions(flush_bytes=1, part_rows=keys, fan=2))
+    others = sum(each.height for each in gc.get_objects() if isinstance(each, pl.DataFrame))
+    for batch in range(2):
+        with shard.transaction([A], Stamp(1, batch), undo=False) as tx:
+            write(tx, REPLACED, [(key, batch, str(key)) for key in range(keys)])
+        del tx
+        maintain(shard)
+    (run,) = shard.refresh().manifest.runs[REPLACED]
+    assert len(run.parts) == 2
+    assert run.rows == 2 * keys
+    assert files.rows - others < keys // 8
