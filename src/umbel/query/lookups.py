@@ -34,6 +34,8 @@ KNOWN = 1024
 """The maximum number of point lookups that are retained, by dataset and fields."""
 POINT_LOOKUP_ROWS = 256
 """The maximum number of rows answered by point lookups."""
+POINTS_AT_ONCE = 1 << 14
+"""Points of a shard that are answered at once: what is stored for their keys is in memory several times meanwhile."""
 
 
 class Outputs(Protocol):
@@ -152,7 +154,8 @@ class Lookups:
         shards = shard_of(points[KEY], self._store.shards)
         for shard in shards.unique().sort():
             with self._store.snapshot(shard) as reader:
-                yield points.filter(shards == shard), reader
+                for part in points.filter(shards == shard).iter_slices(POINTS_AT_ONCE):
+                    yield part, reader
 
     def _answer(self, node: GraphNode, points: pl.DataFrame, fields: Fields) -> tuple[pl.DataFrame, pl.Series]:
         """Answer from an aggregate's state, or its history where state is insufficient."""
