@@ -49,6 +49,11 @@ def release_unused_memory() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+    trim()
+
+
+def trim() -> None:
+    """Return unused memory of glibc to the operating system, also between blocks in use."""
     _trim()(0)
 
 

@@ -205,16 +205,18 @@ def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
         piece = _piece(file)
         if not piece:
             break
+        is_short = len(piece) < PART_BYTES
         unread += piece
+        del piece  # while a part is processed there is no other copy of it
         whole = last_line(unread)
         if whole:
-            yield Lines(name, unread[:whole])
-            unread = unread[whole:]
+            part, unread = Lines(name, unread[:whole]), unread[whole:]
+            yield part
         elif len(unread) > 2 * MAX_ROW:
             begin = unread[:SHOWN_BYTES]
             size, unread = _skipped(file, len(unread))
             yield Lines(name, begin, error=_too_long(size))
-        if len(piece) < PART_BYTES:
+        if is_short:
             yield Lines(name)
     if unread:
         yield Lines(name, unread)

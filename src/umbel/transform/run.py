@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from umbel.processes.allocation import trim
 from umbel.transform.inputs import InputFile
 from umbel.transform.outputs import letter_line
 from umbel.transform.parts import Done, Letter, Lines
@@ -16,6 +17,8 @@ from umbel.transform.workers import TransformWorkers
 
 SHOWN = 3
 """Dead letters shown in the summary where they are not written to a file."""
+TRIMMED = 64
+"""Parts after which memory that is not used is returned: the gaps between parts, which are of any size, add up otherwise."""
 
 
 @dataclass
@@ -86,7 +89,7 @@ def run(
     """
     summary, lines, begun = Summary(), Counter[str](), time.monotonic()
     with closing(workers.results(_parts(files, advance))) as results:  # an error ends the parts in flight
-        for done in results:
+        for number, done in enumerate(results, 1):
             target.write(done.data)
             if not done.lines:  # the input pauses: a reader of the output need not wait
                 target.flush()
@@ -94,6 +97,8 @@ def run(
             for letter in done.letters:
                 _report(letter, done.name, lines[done.name] + letter.row + 1, summary, dead_letters)
             lines[done.name] += done.lines
+            if number % TRIMMED == 0:
+                trim()
     summary.seconds = time.monotonic() - begun
     return summary
 

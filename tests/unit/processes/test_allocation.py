@@ -65,3 +65,26 @@ def test_a_program_with_arguments_of_its_own_goes_on(monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.execve", lambda *_: pytest.fail("it started again"))
     retain_freed_memory()
+
+
+GAPS = """
+import sys
+import psutil
+from umbel.processes.allocation import trim
+own = psutil.Process()
+before = own.memory_info().rss
+blocks = [b"x" * (64000 if number % 2 else 600) for number in range(4000)]
+blocks = blocks[::2]
+full = own.memory_info().rss
+trim()
+print(full - before, own.memory_info().rss - before, "pyarrow" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
+def test_gaps_between_blocks_are_returned() -> None:
+    program = subprocess.run([sys.executable, "-c", GAPS], capture_output=True, text=True, check=True)
+    full, left, loads_arrow = program.stdout.split()
+    assert int(full) > 64 << 20, "the case: the blocks between were retained"
+    assert int(left) < 32 << 20
+    assert loads_arrow == "False", "the process that reads and writes for a transformation has no use for it"
