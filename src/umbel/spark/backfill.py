@@ -132,6 +132,8 @@ class Backfill:
         """Run steps of the backfill; return the state ids of completed operators."""
         while not (self.is_running or self._stopping.is_set()):
             completed = self._one(graph, revision, stamp, waiting, time)
+            if completed:
+                self._settings.clear()
             if completed is None or completed or not self._pace.may_go_on:
                 return completed or frozenset()
         return frozenset()
@@ -175,7 +177,6 @@ class Backfill:
         record(self._deployment.catalog, LOGS, last.done, last.seconds)
         self._note(last.finished())
         self._reader.release()
-        self._settings.clear()
         return step.state_ids
 
     def _is_far(self, rows: int) -> bool:
