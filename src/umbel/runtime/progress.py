@@ -221,7 +221,8 @@ class EventTimeProgress:
                 marks.silent.add(node.number)
             if mark is None or moved is None:
                 return None
-            return min(mark, moved.newest) if node.number in marks.ended else mark - moved.back * MICROSECOND
+            lagging = mark - moved.back * MICROSECOND
+            return max(lagging, min(mark, moved.newest)) if node.number in marks.ended else lagging
         stream_time = self.stream_times.get(node.state_id)
         if node.is_timed:  # its results come out only when it has read so far
             mark = None if mark is None or stream_time is None else min(mark, stream_time)

@@ -76,7 +76,9 @@ def test_what_follows_a_transform_waits_for_rows_that_it_moves_back() -> None:
     assert watermarks() == [instant(NOW - 70 * SECOND)] * 2
     assert time.move(graph, {transform.number: further}) == [], "it is told once"
     time.ended = frozenset([source.key])
-    assert watermarks() == [instant(NOW - 40 * SECOND)] * 2, "no further than its newest row"
+    assert watermarks() == [instant(NOW - 40 * SECOND)] * 2, "as far as its newest row is"
+    time.moved = {transform.state_id: Moved(0, instant(NOW - 500 * SECOND), instant(NOW - 500 * SECOND))}
+    assert watermarks() == [instant(NOW)] * 2, "rows that were filtered before it count, too"
 
 
 def test_rows_that_a_function_fails_on_hide_no_distance() -> None:
