@@ -189,7 +189,7 @@ class Tiles:
             tile = key | runs.changes(first // grain)
             begins = tile | (begins & ~exceeds(tile, begins, self.tiling.exact))
         starts = np.flatnonzero(begins)
-        ends = np.append(starts[1:], len(first)) - 1
+        ends = starts + runs.lengths(begins) - 1
         span = (pl.Series(FIRST, first[starts]), pl.Series(LAST, first[ends]))
         states = self.partials.lift(ordered.with_columns(pl.col(FIRST).alias(LAST)), begins, self._counts)
         return gathered(ordered.select(self.keys), starts).with_columns(*span).hstack(states)
