@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from tests.connectors.shop_datasets import deployed
+from tests.deployed import Deployed
+from tests.unit.connectors.ahead import ChangedTable
 from tests.unit.connectors.iceberg_lake import SCHEMA, START, Lake, lake, reasons, taken
 from tests.unit.connectors.lakes import is_forgotten, keyed, until
 from umbel.connectors.polling import stop_polling
 
 __all__ = ["lake"]
-AHEAD = START + timedelta(days=30)
 
 
 def row_of(row: int, note: str, at: datetime) -> Any:
@@ -31,41 +32,30 @@ def changed(lake: Lake, row: int, note: str, at: datetime) -> None:
     lake.opened.overwrite(row_of(row, note, at), overwrite_filter=f"id = {row}")
 
 
+def table_of(lake: Lake, made: Deployed, folder: Path) -> ChangedTable:
+    return ChangedTable(
+        start=START,
+        put=lambda row, note, at: lake.opened.append(row_of(row, note, at)),
+        change=partial(changed, lake),
+        delete=lambda condition: lake.opened.delete(condition),
+        rows=lake.rows,
+        settle=lambda: until(made, lambda: taken(made) == lake.rows()),
+        stop=lambda: stop_polling(folder),
+    )
+
+
 def test_what_comes_later_replaces_a_row_that_is_ahead(lake: Lake, tmp_path: Path) -> None:
     lake.add([0])
     with deployed(tmp_path, keyed(lake)) as made:
-        until(made, lambda: taken(made) == lake.rows())
-        for row in (1, 2, 3, 4):
-            lake.opened.append(row_of(row, "ahead", AHEAD))
-        until(made, lambda: taken(made) == lake.rows())
-        changed(lake, 1, "changed", START)
-        lake.opened.delete("id = 2 OR id = 3")
-        until(made, lambda: taken(made) == lake.rows())
-        lake.opened.append(row_of(2, "again", START))
-        lake.opened.append(row_of(3, "again", AHEAD + timedelta(days=1)))
-        changed(lake, 4, "later", AHEAD + timedelta(days=1))
-        changed(lake, 4, "now", START)
-        until(made, lambda: taken(made) == lake.rows())
+        table_of(lake, made, tmp_path).replace_rows_ahead()
         assert reasons(made) == []
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_changes_with_timestamps_of_any_clock(lake: Lake, tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
     lake.add([0])
     with deployed(tmp_path, keyed(lake)) as made:
-        for step in range(24):
-            row, at = chance.randrange(3), START + timedelta(days=chance.choice([0, 0, 1, 20, 30]), seconds=step)
-            if any(row == there for there, *_ in lake.rows()):
-                if chance.random() < 0.5:
-                    lake.opened.delete(f"id = {row}")
-                else:
-                    changed(lake, row, f"n{step}", at)
-            else:
-                lake.opened.append(row_of(row, f"n{step}", at))
-            if step % 6 == 5:
-                until(made, lambda: taken(made) == lake.rows())
-                stop_polling(tmp_path)
+        table_of(lake, made, tmp_path).change_at_random(seed)
         assert reasons(made) == []
 
 
