@@ -23,6 +23,9 @@ from umbel.state.tables import State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.windowing.tiling import instant_of, micros
 
+FARTHEST = 31 * 86_400_000_000
+"""The distance up to which watermarks wait for rows that are moved back, µs: one row of the year 1970 must not hold them."""
+
 Edge = tuple[int, int]
 """The number of the reading node, and the index of its input."""
 
@@ -32,7 +35,7 @@ class Moved:
     """The distance by which an operator has moved rows back.
 
     Args:
-        back: µs at the most, 0 if it has moved none of them back.
+        back: µs at the most, 0 if it has moved none of them back; rows moved further than `FARTHEST` do not count.
         oldest: the least of their new timestamps.
         newest: the largest one.
     """
@@ -56,10 +59,9 @@ class Moved:
         else:
             pairs = old.group_by(SEQ).agg(pl.max("old")).join(new.group_by(SEQ).agg(pl.min("new")), on=SEQ)
         distance, made = (pl.col("old") - pl.col("new")).dt.total_microseconds(), pl.col("new")
-        back, oldest, newest = pairs.select(distance.max(), made.min().alias("oldest"), made.max().alias("newest")).row(
-            0
-        )
-        return cls(max(0, back), oldest, newest)
+        usual = distance.filter(distance.is_between(0, FARTHEST)).max().fill_null(0)
+        back, oldest, newest = pairs.select(usual, made.min().alias("oldest"), made.max().alias("newest")).row(0)
+        return cls(back, oldest, newest)
 
     def beside(self, other: Moved) -> Moved:
         """Return it for the rows of both."""

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -272,13 +271,14 @@ class MicroBatch:
     def _note_moves(self, moved: Mapping[int, Moved]) -> None:
         """Record by how much operators have moved rows back; report rows behind the watermark."""
         for node, each, mark in self.time.move(self.graph, moved):
+            begin = f"{node.operator.title} has moved a row back to "
             text = (
-                f"{node.operator.title} has moved a row back to {each.oldest:%Y-%m-%d %H:%M:%S}, behind the watermark, "
-                f"{mark:%Y-%m-%d %H:%M:%S}: windows and duplicates of then may be forgotten. It moves rows back by up to "
-                f"{timedelta(microseconds=each.back)}: give the sources more disorder"
+                f"{begin}{each.oldest:%Y-%m-%d %H:%M:%S}, behind the watermark, {mark:%Y-%m-%d %H:%M:%S}: windows and "
+                "duplicates of then may be forgotten. If that matters, give the sources more disorder"
             )
-            log.warning("%s", text)
-            self.deployment.catalog.record_event("work", "warning", text[:4000])
+            if not any(event.text.startswith(begin) for event in self.deployment.catalog.events()):
+                log.warning("%s", text)
+                self.deployment.catalog.record_event("work", "warning", text[:4000])
 
     def _log_changes(self, batch_report: BatchReport) -> Dues:
         """Write the change logs; return the expected content of each."""

@@ -15,6 +15,8 @@ from umbel.windowing.tiling import instant_of, micros
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+FIRST = datetime(2, 1, 1, tzinfo=UTC)
+"""The first watermark, a year after the first instant: operators look a little further back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +159,12 @@ class EventTimeProgress:
 
         Sources without rows so far have none, and neither have those that are loading.
         """
-        return {
-            each.key: self._reached(each.key) - timedelta(microseconds=each.definition.disorder)
+        found = {
+            each.key: _earlier(self._reached(each.key), each.definition.disorder)
             for each in graph.sources()
             if each.key in self.newest and each.key not in self.loading
         }
+        return {source: mark for source, mark in found.items() if mark is not None}
 
     def _reached(self, source: str) -> datetime:
         newest = self.newest[source]
@@ -180,7 +183,7 @@ class EventTimeProgress:
     def move(self, graph: Graph, moved: Mapping[int, Moved]) -> list[tuple[GraphNode, Moved, datetime]]:
         """Record by how much operators have moved rows back.
 
-        The watermarks of their results lag by that from now on.
+        The watermarks of their results lag by that from now on. Batches with rows behind these do not count.
 
         Args:
             graph: of the batch.
@@ -196,9 +199,11 @@ class EventTimeProgress:
         for number, each in moved.items():
             node = graph.nodes[number]
             known, mark = self.moved.get(node.state_id), before[number]
-            if mark is not None and each.oldest < mark and (known is None or each.back > known.back):
+            found = each if known is None else each.beside(known)
+            if known is not None and mark is not None and each.oldest < mark:
                 behind.append((node, each, mark))
-            self.moved[node.state_id] = each if known is None else each.beside(known)
+                found = replace(found, back=known.back)
+            self.moved[node.state_id] = found
         return behind
 
     def _marks(self, graph: Graph) -> _Marks:
@@ -221,12 +226,12 @@ class EventTimeProgress:
                 marks.silent.add(node.number)
             if mark is None or moved is None:
                 return None
-            lagging = mark - moved.back * MICROSECOND
-            return max(lagging, min(mark, moved.newest)) if node.number in marks.ended else lagging
+            reached = min(mark, moved.newest) if node.number in marks.ended else FIRST
+            return max((each for each in (_earlier(mark, moved.back), reached) if each and each > FIRST), default=None)
         stream_time = self.stream_times.get(node.state_id)
         if node.is_timed:  # its results come out only when it has read so far
             mark = None if mark is None or stream_time is None else min(mark, stream_time)
-        return None if mark is None or operator.delay is None else mark - operator.delay * MICROSECOND
+        return None if mark is None or operator.delay is None else _earlier(mark, operator.delay)
 
     def _watermark(
         self, graph: Graph, node: GraphNode, reached: Mapping[str, datetime], marks: _Marks
@@ -267,6 +272,11 @@ class _Marks:
 def is_due(graph: Graph, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether a batch without rows may emit final results: event time advanced."""
     return before != after and any(node.is_final for node in graph.nodes)
+
+
+def _earlier(instant: datetime, distance: int) -> datetime | None:
+    """Return the instant so many µs before another, None if there is none."""
+    return instant - distance * MICROSECOND if distance < (instant - FIRST) // MICROSECOND else None
 
 
 def _least(instants: Iterable[datetime | None]) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -17,6 +17,7 @@ from umbel.graph.stages import Moved
 from umbel.runtime.progress import EventTimeProgress, Ramp, Taken
 from umbel.types.schema import SEQ
 from umbel.types.windows import Continuous, Session, Tumbling
+from umbel.windowing.tiling import micros
 
 NOW = BEGIN + 1000 * SECOND
 EVENT, USER, VISIT = (
@@ -71,14 +72,36 @@ def test_what_follows_a_transform_waits_for_rows_that_it_moves_back() -> None:
     assert time.move(graph, {transform.number: Moved(40 * SECOND, instant(since), instant(NOW - 40 * SECOND))}) == []
     time = EventTimeProgress.of(time.state)
     assert watermarks() == [instant(NOW - 40 * SECOND)] * 2
-    further = Moved(70 * SECOND, instant(NOW - 50 * SECOND), instant(NOW - 50 * SECOND))
-    assert time.move(graph, {transform.number: further}) == [(transform, further, instant(NOW - 40 * SECOND))]
+    behind = Moved(90 * SECOND, instant(NOW - 50 * SECOND), instant(NOW - 50 * SECOND))
+    assert time.move(graph, {transform.number: behind}) == [(transform, behind, instant(NOW - 40 * SECOND))]
+    assert watermarks() == [instant(NOW - 40 * SECOND)] * 2, "one that is late holds none up"
+    further = Moved(70 * SECOND, instant(NOW - 40 * SECOND), instant(NOW - 40 * SECOND))
+    assert time.move(graph, {transform.number: further}) == []
     assert watermarks() == [instant(NOW - 70 * SECOND)] * 2
-    assert time.move(graph, {transform.number: further}) == [], "it is told once"
     time.ended = frozenset([source.key])
     assert watermarks() == [instant(NOW - 40 * SECOND)] * 2, "as far as its newest row is"
     time.moved = {transform.state_id: Moved(0, instant(NOW - 500 * SECOND), instant(NOW - 500 * SECOND))}
     assert watermarks() == [instant(NOW)] * 2, "rows that were filtered before it count, too"
+
+
+def test_one_row_that_is_moved_by_years_holds_no_watermark() -> None:
+    def rows(*times: int) -> pl.DataFrame:
+        return pl.DataFrame({"at": [instant(each) for each in times], SEQ: range(len(times))})
+
+    moved = Moved.of(rows(NOW, NOW + 1), rows(NOW - 30, 0), ("at", "at"))
+    assert moved == Moved(30, instant(0), instant(NOW - 30))
+    assert Moved.of(rows(NOW), rows(0), ("at", "at")) == Moved(0, instant(0), instant(0))
+
+
+def test_rows_moved_to_the_first_year_leave_no_watermark() -> None:
+    counted = EVENT.moved(-40 * SECOND).aggregate(["k"], [Count(into_field="n", window=Continuous("1m"))])
+    graph = Graph(Program.numbered({"E": Source(EVENTS, ())}, {"M": counted}).definitions())
+    (source,), (transform,) = graph.sources(), [node for node in graph.nodes if node.operator.moves_rows]
+    time, ancient = EventTimeProgress({source.key: instant(NOW)}), datetime(1, 1, 1, tzinfo=UTC)
+    time.move(graph, {transform.number: Moved(NOW - micros(ancient), ancient, ancient)})
+    assert time.clocks(graph)[graph.outputs["M"].number].watermark is None
+    time.ended = frozenset([source.key])
+    assert time.clocks(graph)[graph.outputs["M"].number].watermark is None
 
 
 def test_rows_that_a_function_fails_on_hide_no_distance() -> None:
