@@ -134,8 +134,8 @@ class Call(Expr):
         if self.function.style != "infix" or self.function.symbol not in ("+", "-") or scope.variables:
             return None
         left, right = operands
-        before = left.total or IntSum(((values[0], False),), left.errors)
-        return before.then(values[1], right.errors, is_subtracted=self.function.symbol == "-")
+        before = left.total or IntSum(((values[0], 1),), left.errors)
+        return before.then(values[1], -1 if self.function.symbol == "-" else 1, right.errors)
 
     def _check_kinds(self, types: tuple[DType, ...]) -> tuple[DType, ...]:
         kinds = self.function.kinds(len(types))

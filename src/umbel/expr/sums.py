@@ -26,16 +26,16 @@ class IntSum:
     """Ints that are added or subtracted, from left to right.
 
     Args:
-        terms: the ints, and whether each is subtracted.
+        terms: the ints, and the sign of each, 1 or -1.
         errors: of the terms.
     """
 
-    terms: tuple[tuple[pl.Expr, bool], ...]
+    terms: tuple[tuple[pl.Expr, int], ...]
     errors: tuple[EvaluationError, ...]
 
-    def then(self, term: pl.Expr, errors: tuple[EvaluationError, ...], *, is_subtracted: bool) -> Self:
+    def then(self, term: pl.Expr, sign: int, errors: tuple[EvaluationError, ...]) -> Self:
         """Return the sum with one more term."""
-        return type(self)((*self.terms, (term, is_subtracted)), (*self.errors, *errors))
+        return type(self)((*self.terms, (term, sign)), (*self.errors, *errors))
 
     @property
     def is_long(self) -> bool:
@@ -51,11 +51,11 @@ class IntSum:
     def _overflows(self, rows: pl.Series) -> pl.Series:
         total = np.zeros(len(rows), np.int64)
         is_known, found = np.ones(len(rows), bool), np.zeros(len(rows), bool)
-        for number, (_, is_subtracted) in enumerate(self.terms):
+        for number, (_, sign) in enumerate(self.terms):
             values = rows.struct.field(str(number))
             is_known &= values.is_not_null().to_numpy()
-            term, before = values.fill_null(0).to_numpy(), total.astype(float)
-            total = total - term if is_subtracted else total + term
-            near = before - term.astype(float) if is_subtracted else before + term.astype(float)
+            term = values.fill_null(0).to_numpy()
+            near = total.astype(float) + sign * term.astype(float)
+            total = total + sign * term
             found |= is_known & (np.abs(total.astype(float) - near) > WRONG)
         return pl.Series(found)
