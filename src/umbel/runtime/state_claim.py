@@ -40,11 +40,13 @@ def claim_state(deployment: Deployment, epoch: int) -> None:
         return
     known, own = claims(deployment), uuid4().hex
     store.check_claim(known)
-    disk.replace(
-        folder / NAME, json.dumps([*known, own]).encode()
-    )  # first: a claim that it lacks would be another one's
+    _note(folder, [*known, own])  # first: a claim that the folder lacks would be another one's
     store.claim(epoch, own)
-    disk.replace(folder / NAME, json.dumps([own]).encode())
+    _note(folder, [own])
+
+
+def _note(folder: Path, tokens: list[str]) -> None:
+    disk.replace(folder / NAME, json.dumps(tokens).encode())
 
 
 def claims(deployment: Deployment) -> list[str]:

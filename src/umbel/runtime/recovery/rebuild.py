@@ -171,7 +171,7 @@ def rebuild_all(deployment: Deployment) -> list[str]:
         What is not in the sources any more, and what sinks are sent again, for people.
 
     Raises:
-        InvalidValue: the store is that of another deployment; `Damaged` if of a copy of this one.
+        InvalidValue, Damaged: the store is that of another deployment, or of a copy of this one.
         Transient: the worker or a server runs, or the storage does not answer.
     """
     lost = []
