@@ -226,8 +226,8 @@ class EventTimeProgress:
                 marks.silent.add(node.number)
             if mark is None or moved is None:
                 return None
-            reached = min(mark, moved.newest) if node.number in marks.ended else FIRST
-            return max((each for each in (_earlier(mark, moved.back), reached) if each and each > FIRST), default=None)
+            lagging, reached = _earlier(mark, moved.back), min(mark, moved.newest)
+            return reached if node.number in marks.ended and reached > (lagging or FIRST) else lagging
         stream_time = self.stream_times.get(node.state_id)
         if node.is_timed:  # its results come out only when it has read so far
             mark = None if mark is None or stream_time is None else min(mark, stream_time)

@@ -28,6 +28,10 @@ EVENT, USER, VISIT = (
 COUNT = [Count(into_field="n")]
 
 
+def rows(*times: int) -> pl.DataFrame:
+    return pl.DataFrame({"at": [instant(each) for each in times], SEQ: range(len(times))})
+
+
 @pytest.mark.parametrize(
     ("twin", "behind"),
     [
@@ -85,9 +89,6 @@ def test_what_follows_a_transform_waits_for_rows_that_it_moves_back() -> None:
 
 
 def test_one_row_that_is_moved_by_years_holds_no_watermark() -> None:
-    def rows(*times: int) -> pl.DataFrame:
-        return pl.DataFrame({"at": [instant(each) for each in times], SEQ: range(len(times))})
-
     moved = Moved.of(rows(NOW, NOW + 1), rows(NOW - 30, 0), ("at", "at"))
     assert moved == Moved(30, instant(0), instant(NOW - 30))
     assert Moved.of(rows(NOW), rows(0), ("at", "at")) == Moved(0, instant(0), instant(0))
@@ -105,9 +106,6 @@ def test_rows_moved_to_the_first_year_leave_no_watermark() -> None:
 
 
 def test_rows_that_a_function_fails_on_hide_no_distance() -> None:
-    def rows(*times: int) -> pl.DataFrame:
-        return pl.DataFrame({"at": [instant(each) for each in times], SEQ: range(len(times))})
-
     before, after = rows(50, 10, 90), rows(50 - 30, 10 - 20, 90)
     moved = Moved(30, instant(-10), instant(90))
     assert Moved.of(before, after, ("at", "at")) == moved
