@@ -236,11 +236,11 @@ def test_more_files_than_there_are_numbers_for_are_refused(place: Place, tmp_pat
 
 def test_an_overwritten_object_is_not_half_read(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from umbel.connectors import objects
-    from umbel.formats import chunks
+    from umbel.formats import files
 
     monkeypatch.setattr(objects, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(objects, "BLOCK", 1000)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", 4000)
     content = lines(range(1000))
     place.put("raw/a.json", content)
     source = reader(place, tmp_path)

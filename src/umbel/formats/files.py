@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from umbel.formats.avro_files import AvroFormat
-from umbel.formats.chunks import chunks, last_line, next_line
+from umbel.formats.chunks import LARGE_CHUNK_BYTES, chunks, last_line, next_line
 from umbel.formats.declarations import CSV
 from umbel.formats.delimited import end_of_record, open_delimited
 from umbel.formats.json_lines import JsonLines, lines_of
@@ -40,7 +40,8 @@ class JsonFormat:
     def read(self, part: FilePart, requested: Mapping[str, DType], *, exact: bool) -> Iterator[FileRows]:
         reader = JsonLines(requested, exact=exact)
         stop = None if part.end is None else next_line(part.stored, part.end)
-        for chunk in chunks(part.stored, next_line(part.stored, part.begin), stop, last_line):
+        begin = next_line(part.stored, part.begin)
+        for chunk in chunks(part.stored, begin, stop, last_line, LARGE_CHUNK_BYTES):
             if chunk.error is not None:
                 yield malformed(part, chunk)
                 continue

@@ -7,7 +7,7 @@ usual lines are known, it is enough to count quotes and colons.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,8 @@ _BLANKS = np.isin(np.arange(256), list(b" \t\r"))
 _WORD = 8
 _BLOCK = 256 << 10
 """Bytes examined at once: few enough for the cache of a core."""
-_OTHERS = 1
-"""Keys of no column that are counted at most: to find all keys takes as long as to count two."""
+_OTHERS = 3
+"""Keys of no column that are told apart at most: to find the keys of all columns takes as long as to tell four."""
 
 Positions = npt.NDArray[np.intp]
 
@@ -71,14 +71,14 @@ def _are_all_counted(data: bytes, frame: pl.DataFrame) -> bool:
     """Return True if there are as many keys and quotes as the values have.
 
     Each value then has the only key of its name, and nothing but the values of text columns is in quotes. Keys of no column are
-    those of the first line. Lists may have quotes without a key, so that there must be none.
+    those of the first line, and others with the same marks. Lists may have quotes without a key, so that there must be none.
     """
     if b"\\" in data or b"[" in data or any(dtype.is_nested() for dtype in frame.dtypes):
         return False
     others = _other_keys(data, frame.columns)
     if others is None or len(others) > _OTHERS:
         return False
-    keys = quotes = 0
+    marks, keys, quotes, foreign = [_Marks.of(name, frame.columns) for name in others], 0, 0, np.zeros(2, np.int64)
     for block in _blocks(data):
         chars = np.frombuffer(block, np.uint8)
         are_quotes, are_blank = chars == _QUOTE, chars <= _BLANK
@@ -86,10 +86,59 @@ def _are_all_counted(data: bytes, frame: pl.DataFrame) -> bool:
         if (are_quotes[:-1] & are_blank[1:]).any() or (others and (are_keys[:-1] & are_blank[2:]).any()):
             return False  # keys that are written in other ways
         keys, quotes = keys + int(np.count_nonzero(are_keys)), quotes + int(np.count_nonzero(are_quotes))
+        foreign += _counted(marks, chars, are_keys, are_quotes)
     counts = [(len(column) - column.null_count(), column.dtype == pl.String) for column in frame]
-    texts = sum(count for count, is_text in counts if is_text) + sum(data.count(b'"%b":"' % name) for name in others)
-    known = sum(count for count, _ in counts) + sum(data.count(b'"%b":' % name) for name in others)
+    texts = sum(count for count, is_text in counts if is_text) + int(foreign[1])
+    known = sum(count for count, _ in counts) + int(foreign[0])
     return keys == known and quotes == 2 * (keys + texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """Bytes by which a key of no column differs from those of all columns.
+
+    Args:
+        values: of these bytes, by their distance from the quote that ends the key.
+    """
+
+    values: Mapping[int, int]
+
+    @staticmethod
+    def of(name: bytes, columns: Collection[str]) -> _Marks:
+        """Choose few bytes: each time the one that tells the key from most columns."""
+        key, found = b'"' + name, dict[int, int]()
+        left = [b'"' + column.encode() for column in columns]
+        while left:
+            alike = {each: [other for other in left if _is_alike(key, other, each)] for each in range(1, len(key) + 1)}
+            best = min(alike, key=lambda each: len(alike[each]))
+            left, found[best] = alike[best], key[-best]
+        return _Marks(found)
+
+    def find(self, chars: npt.NDArray[np.uint8], are_keys: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which keys have these bytes, by the positions of their last quotes."""
+        found = are_keys.copy()
+        for distance, byte in self.values.items():
+            found[:distance] = False
+            found[distance:] &= chars[: found.size - distance] == byte
+        return found
+
+
+def _is_alike(key: bytes, other: bytes, distance: int) -> bool:
+    """Return True if two keys do not differ at a distance from their ends."""
+    return distance > len(other) or key[-distance] == other[-distance]
+
+
+def _counted(
+    marks: Collection[_Marks],
+    chars: npt.NDArray[np.uint8],
+    are_keys: npt.NDArray[np.bool_],
+    are_quotes: npt.NDArray[np.bool_],
+) -> tuple[int, int]:
+    """Count the keys with any of some marks, and those whose values are texts."""
+    found = np.zeros_like(are_keys)
+    for each in marks:
+        found |= each.find(chars, are_keys)
+    return int(np.count_nonzero(found)), int(np.count_nonzero(found[:-1] & are_quotes[2:]))
 
 
 def _other_keys(data: bytes, columns: Collection[str]) -> list[bytes] | None:

@@ -49,8 +49,8 @@ class _Fast:
 
     def read(self, data: bytes) -> pl.DataFrame | None:
         """Return the rows of some lines, None if they must be read one by one."""
-        if len(data) > MAX_ROW:
-            return None  # one of the lines may be too long
+        if _has_long_line(data):
+            return None
         try:
             if b"\\" in data and _contains(data, _ESCAPES):
                 return None
@@ -61,6 +61,17 @@ class _Fast:
         except pl.exceptions.PolarsError:
             return None
         return frame.with_columns(frame[name].cast(dtype) for name, dtype in self.casts.items())
+
+
+def _has_long_line(data: bytes) -> bool:
+    """Return True if a line may be longer than `MAX_ROW`."""
+    at = 0
+    while len(data) - at > MAX_ROW:
+        end = data.rfind(b"\n", at, at + MAX_ROW)
+        if end < at:
+            return True
+        at = end + 1
+    return False
 
 
 def _contains(data: bytes, pattern: str) -> bool:

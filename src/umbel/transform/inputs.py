@@ -143,18 +143,8 @@ def _without_mark(parts: Iterator[Lines]) -> Iterator[Lines]:
 
 def _unpacked(path: Path) -> Iterator[Lines]:
     """Yield the lines of a compressed file, of which small pieces come, in parts."""
-    pieces, size = list[bytes](), 0
-    for chunk in chunks(LocalFile(path), 0, None, last_line):
-        if pieces and (chunk.error is not None or size + len(chunk.data) > RANGE_BYTES):
-            yield Lines(str(path), b"".join(pieces))
-            pieces, size = [], 0
-        if chunk.error is not None:
-            yield Lines(str(path), chunk.data, error=chunk.error)
-        else:
-            pieces.append(chunk.data)
-            size += len(chunk.data)
-    if pieces:
-        yield Lines(str(path), b"".join(pieces))
+    for chunk in chunks(LocalFile(path), 0, None, last_line, RANGE_BYTES):
+        yield Lines(str(path), chunk.data, error=chunk.error or "")
 
 
 def _ranges(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:

@@ -21,7 +21,7 @@ from tests.unit.connectors.reading import Read, read
 from umbel.connectors.file_source import FILE_SHIFT, FileSource, pack, pack_stamps, unpack, unpack_stamps
 from umbel.connectors.files import Files
 from umbel.errors import Transient
-from umbel.formats import chunks, delimited, json_lines
+from umbel.formats import chunks, delimited, files, json_lines
 from umbel.formats.declarations import CSV
 from umbel.types.dtypes import Float, Int, Optional, Str
 
@@ -40,10 +40,11 @@ def users(found: Read) -> list[int]:
     return [value[0] for value in found.values()]
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[64, 1000], ids=["chunks shorter than rows", "chunks longer than rows"])
+def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 64)
     monkeypatch.setattr(delimited, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", request.param)
     for module in (chunks, delimited, json_lines):
         monkeypatch.setattr(module, "MAX_ROW", 400)
 

@@ -122,6 +122,28 @@ def test_lines_with_values_of_other_types_are_read_as_one_by_one(seed: int, monk
             assert found == _outcome(lines), lines
 
 
+COLUMNS: dict[str, DType] = {name: Optional(Int()) for name in ("id", "uid", "paid", "s_id", "ts")}
+FOREIGN = ["merchant_id", "d", "xs_id", "_id", "aid", "idd", "t"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_key_of_no_column_may_end_as_one_does(seed: int) -> None:
+    """A key of no column that is left out makes up for one of a column that is there twice, if they are taken for each other."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        others = rng.sample(FOREIGN, rng.choice((1, 1, 2, 3, 4)))
+        lines = [json.dumps(dict.fromkeys([*COLUMNS, *others], 1), separators=(",", ":"))]
+        for _ in range(rng.choice((1, 2, 5))):
+            names = [
+                *rng.sample(list(COLUMNS), rng.choice((3, 4, 5))),
+                *rng.sample(others, rng.randint(0, len(others))),
+            ]
+            names += rng.choices([*COLUMNS, *FOREIGN], k=rng.choice((0, 0, 1, 2)))
+            rng.shuffle(names)
+            lines.append("{" + ",".join(f'"{name}":{rng.randint(0, 3)}' for name in names) + "}")
+        assert _rows(COLUMNS, lines) == [_expected(COLUMNS, line) for line in lines], lines
+
+
 def _outcome(lines: list[str]) -> list[Any]:
     """Return the rows of lines, with "refused" in place of values that are."""
     found = list[Any]()
