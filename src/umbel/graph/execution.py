@@ -8,7 +8,7 @@ The in-process runner uses it with one shard in memory; the Spark driver uses it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -28,6 +28,8 @@ from umbel.types.schema import TRUNCATION, WEIGHT
 Frames = dict[Edge, list[pl.DataFrame]]
 Part = tuple[int, Edge, pl.DataFrame]
 """Rows of an edge for a shard."""
+Writer = Callable[[int, Sequence[pl.DataFrame]], None]
+"""Begins to write changes of a node, by its number."""
 
 
 @dataclass(slots=True)
@@ -88,13 +90,20 @@ class InProcess:
     def __init__(self, graph: Graph, store: Store, only: Container[str] | None = None) -> None:
         self.graph, self._store, self._only = graph, store, only
 
-    def run(self, output: StageOutput, stamp: Stamp, clocks: Mapping[int, Clock]) -> BatchResult:
+    def run(
+        self,
+        output: StageOutput,
+        stamp: Stamp,
+        clocks: Mapping[int, Clock],
+        write: Writer | None = None,
+    ) -> BatchResult:
         """Run all stages after stage 0, and fire the timers that are due.
 
         Args:
             output: of stage 0; its frames are taken out of it, so that their memory is free once they have been processed.
             stamp: of the batch.
             clocks: as of the batch before, by node number.
+            write: gets the changes that a stage computed of each logged node, before the next stage runs.
         """
         result = BatchResult()
         result.add(output)
@@ -103,9 +112,13 @@ class InProcess:
             nodes = self.graph.stage(number, self._only)
             fired = due(nodes, result.seen, clocks)
             run = partial(self._shard, nodes, frames, stamp, clocks, fired)
+            before = {each: len(changes) for each, changes in result.logged.items()}
             for produced, parts in in_threads(run, range(self._store.shards) if fired else sorted(frames)):
                 result.add(produced)
                 _pass_on(parts, frames)
+            for each, changes in result.logged.items():
+                if write is not None and (computed := changes[before.get(each, 0) :]):
+                    write(each, computed)
         return result
 
     def _taken_out(self, output: StageOutput) -> dict[int, Frames]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, partial
+from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,26 +42,43 @@ def in_threads(call: Callable[[T], R], items: Iterable[T]) -> list[R]:
     each = list(items)
     if len(each) < 2:
         return [copy_context().run(call, item) for item in each]
-    with beside(call, each) as results:
-        return results()
+    with Calls[R]() as calls:
+        calls.start(call, each)
+        return calls.results()
 
 
-@contextmanager
-def beside(call: Callable[[T], R], items: Iterable[T]) -> Iterator[Callable[[], list[R]]]:
-    """Run a call for each item while the body runs.
+class Calls(Generic[R]):
+    """Calls that run in threads while the body of the `with` statement runs.
 
-    The body gets a function that waits for them and returns the results, in order. All have ended when it is left. Where only one
-    may run at once, they run when the function is called.
+    All have ended when it is left. Where only one may run at once, they run when their results are needed.
     """
-    each = list(items)
-    if not each or _SETTINGS.threads < 2:
-        yield lambda: [copy_context().run(call, item) for item in each]
-        return
-    running = [_pool(os.getpid(), _SETTINGS.threads).submit(copy_context().run, call, item) for item in each]
-    try:
-        yield lambda: [one.result() for one in running]
-    finally:
-        wait(running)
+
+    def __init__(self) -> None:
+        self._results = list[Callable[[], R]]()
+        self._running = list[Future[R]]()
+
+    def start(self, call: Callable[[T], R], items: Iterable[T]) -> None:
+        """Run a call for each item, in a copy of the caller's context."""
+        for item in items:
+            if _SETTINGS.threads < 2:
+                self._results.append(partial(copy_context().run, call, item))
+            else:
+                one = _pool(os.getpid(), _SETTINGS.threads).submit(copy_context().run, call, item)
+                self._running.append(one)
+                self._results.append(one.result)
+
+    def results(self) -> list[R]:
+        """Wait for all calls; return their results, in order.
+
+        Raises what the first failing one raised.
+        """
+        return [each() for each in self._results]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wait(self._running)
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Moved, StageOutput, due
-from umbel.graph.threads import beside, in_threads
+from umbel.graph.threads import Calls, in_threads
 from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
 from umbel.quality import totals
@@ -75,7 +75,7 @@ class BatchReport:
     read: set[str] = field(default_factory=set)
     letters: Letters = field(default_factory=Letters)
     ends: dict[int, JournalEnd] = field(default_factory=dict)
-    written: dict[int, int] = field(default_factory=dict)
+    written: Counter[int] = field(default_factory=Counter)
 
     def add_intake(self, summary: Mapping[str, Any]) -> None:
         """Add the summary of some rows of a split."""
@@ -182,12 +182,20 @@ class MicroBatch:
         batch_report, guard = BatchReport(), WorkerGuard(self.deployment, has_thread=True)
         output = self._read(batch_report)
         clocks = self.time.clocks(self.graph)
-        read = dict(output.logged) if self.plan.size > TAILED else {}
-        batch_report.written = {number: len(frames) for number, frames in read.items()}
-        with beside(partial(self._written, "read"), read.items()) as parts:
+        with Calls[ChangeLogPart]() as writing:
+
+            def write(name: str, number: int, frames: Sequence[pl.DataFrame]) -> None:
+                batch_report.written[number] += len(frames)
+                writing.start(partial(self._written, name), [(number, frames)])
+
+            if is_large := self.plan.size > TAILED:
+                for number, frames in output.logged.items():
+                    write("read", number, frames)
             with guarded(guard):
-                batch_report.result = InProcess(self.graph, self.deployment.store).run(output, self.stamp, clocks)
-            batch_report.parts += parts()
+                running = InProcess(self.graph, self.deployment.store)
+                begin_to_write = partial(write, "computed") if is_large else None
+                batch_report.result = running.run(output, self.stamp, clocks, begin_to_write)
+            batch_report.parts += writing.results()
         batch_report.letters.add(Letters.of(guard))
         return batch_report
 
@@ -288,7 +296,7 @@ class MicroBatch:
         logged = batch_report.result.logged
         retained, parts = [graph.nodes[number] for number in logged], list(batch_report.parts)
         if self.plan.size > TAILED:  # not by the size of the changes: a batch that is run again goes the same way
-            left = {number: frames[batch_report.written.get(number, 0) :] for number, frames in logged.items()}
+            left = {number: frames[batch_report.written[number] :] for number, frames in logged.items()}
             computed = [(number, frames) for number, frames in left.items() if frames]
             parts += in_threads(partial(self._written, "computed"), computed)
             retained = []

@@ -19,11 +19,12 @@ from umbel.functions.guarding import guarded
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Moved, StageOutput, due
-from umbel.graph.threads import in_threads
+from umbel.graph.threads import Calls, in_threads
 from umbel.operators.operator import Clock
 from umbel.runtime.backfill_input import Read, taken_in
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
+from umbel.runtime.changelogs import ChangeLogPart
 from umbel.runtime.deployment import JOB
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.history_reader import HistoryReader
@@ -36,6 +37,7 @@ from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
 from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -196,14 +198,19 @@ class BackfillStep:
             batch_report.letters.add(letters)
             output.add(made)
         guard = new_guard()
-        with guarded(guard):
-            clocks = clocks_of_step(graph, batch_report.result.seen)
-            result = InProcess(graph, self.deployment.store, self.state_ids).run(output, stamp, clocks)
+
+        def written(computed: tuple[int, Sequence[pl.DataFrame]]) -> ChangeLogPart:
+            return changes.write_part(graph.nodes[computed[0]], stamp, "step", computed[1])
+
+        with Calls[ChangeLogPart]() as writing:
+            writing.start(written, output.logged.items())
+            with guarded(guard):
+                clocks = clocks_of_step(graph, batch_report.result.seen)
+                running = InProcess(graph, self.deployment.store, self.state_ids)
+                result = running.run(output, stamp, clocks, lambda *each: writing.start(written, [each]))
+            batch_report.parts += writing.results()
         batch_report.letters.add(Letters.of(guard))
         batch_report.result.add(StageOutput(seen=result.seen, moved=result.moved))
-        batch_report.parts += [
-            changes.write_part(graph.nodes[number], stamp, "step", frames) for number, frames in result.logged.items()
-        ]
 
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
         """Emit results that waited for the watermark, and write the change logs.

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import pytest
 
 from umbel.graph import threads
-from umbel.graph.threads import beside, in_threads
+from umbel.graph.threads import Calls, in_threads
 
 WHO: ContextVar[str] = ContextVar("who")
 
@@ -94,27 +94,30 @@ def test_no_more_run_than_requested_or_than_there_are_cores(
 
 
 def test_calls_beside_a_body_are_in_order(cores: int) -> None:
-    with beside(lambda n: time.sleep((3 - n) / 100) or n, range(3)) as results:
+    with Calls[int | None]() as calls:
+        assert calls.results() == []
+        calls.start(lambda n: time.sleep((3 - n) / 100) or n, range(3))
         assert in_threads(str, range(3)) == ["0", "1", "2"]
-        assert results() == [0, 1, 2]
-    with beside(str, []) as results:
-        assert results() == []
+        calls.start(abs, [-3])
+        assert calls.results() == [0, 1, 2, 3]
 
 
 def test_a_body_runs_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads._SETTINGS, "threads", 2)
     both = threading.Barrier(2, timeout=120)
-    with beside(lambda _: both.wait(), [0]) as results:
+    with Calls[int]() as calls:
+        calls.start(lambda _: both.wait(), [0])
         both.wait()
-        assert results()[0] in (0, 1)
+        assert calls.results()[0] in (0, 1)
 
 
 def test_where_only_one_runs_at_once_it_waits_for_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads._SETTINGS, "threads", 1)
     ran = list[int]()
-    with beside(ran.append, [0, 1]) as results:
+    with Calls[None]() as calls:
+        calls.start(ran.append, [0, 1])
         assert ran == []
-        results()
+        calls.results()
         assert ran == [0, 1]
 
 
@@ -128,7 +131,8 @@ def test_all_have_ended_when_a_body_fails(monkeypatch: pytest.MonkeyPatch) -> No
         ended.append(number)
 
     def fail() -> None:
-        with beside(call, range(3)):
+        with Calls[None]() as calls:
+            calls.start(call, range(3))
             assert begun.wait(120)
             raise ValueError("body")
 
@@ -141,5 +145,7 @@ def test_the_failure_of_a_call_is_raised_with_its_result(cores: int) -> None:
     def call(number: int) -> None:
         raise ValueError(number)
 
-    with beside(call, [1]) as results, pytest.raises(ValueError, match="1"):
-        results()
+    with Calls[None]() as calls:
+        calls.start(call, [1])
+        with pytest.raises(ValueError, match="1"):
+            calls.results()
