@@ -27,7 +27,7 @@ from umbel.connectors.delta_tables import options_of
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-FIRST, STEPS, PER_STEP, KILLS = 150_000, 60, 400, 10
+STEPS, PER_STEP, KILLS = 60, 400, 10
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=10)  # a deletion is an event of its own instant
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -96,11 +96,11 @@ def events(tables: Tables) -> Any:
     return Events
 
 
-def written(tables: Tables, chance: random.Random) -> None:
-    """Change the tables; a change that fails while the server is away is left out, or is there all the same."""
+def written(tables: Tables, chance: random.Random, first: int) -> None:
+    """Change tables of so many rows; a change that fails while the server is away is left out, or is there all the same."""
     for step in range(STEPS):
-        new = range(FIRST + step * PER_STEP, FIRST + (step + 1) * PER_STEP)
-        low = chance.randrange(FIRST // 2)
+        new = range(first + step * PER_STEP, first + (step + 1) * PER_STEP)
+        low = chance.randrange(first // 2)
 
         def merged(new: range = new, low: int = low) -> None:
             rows = rows_with([*range(low, low + 100), *new], "merged")
@@ -131,16 +131,17 @@ def differences(made: Deployed, tables: Tables) -> list[Any]:
     return found + ([("Events", len(copied), len(taken))] if copied != taken else [])
 
 
-def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [150_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
+def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path, first: int) -> None:
     chance = random.Random(seed := new_seed())
-    tables.add("orders", rows_with(range(FIRST // 2), "first"), configuration=FEED)
-    tables.add("orders", rows_with(range(FIRST // 2, FIRST), "first"))
-    tables.add("events", rows_with(range(FIRST), "first"))
+    tables.add("orders", rows_with(range(first // 2), "first"), configuration=FEED)
+    tables.add("orders", rows_with(range(first // 2, first), "first"))
+    tables.add("events", rows_with(range(first), "first"))
     keyed = orders(tables, cdc="native", every="1s", disorder="60d")
     with deployed(tmp_path, keyed, events(tables)) as made:
         log = tmp_path / "worker.log"
         worker = Worker(tmp_path / "umbel", log)
-        writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1)))
+        writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1), first))
         writer.start()
         try:
             victims = ["worker", "server"] * KILLS if tables.server else ["worker"] * KILLS
@@ -159,7 +160,7 @@ def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path) ->
                 worker.mind()
                 return differences(made, tables) == []
 
-            wait_until(is_done, lambda: (differences(made, tables), log.read_text()[-3000:]), 120)
+            wait_until(is_done, lambda: (differences(made, tables), log.read_text()[-3000:]), 120 + first // 5_000)
             assert [each.reason for each in letters(made)] == []
             assert tables.opened("orders").version() > STEPS
         finally:

@@ -23,20 +23,25 @@ from umbel.connectors import source
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-FIRST, STEPS, PER_STEP, KILLS = 100_000, 10, 400, 5
+STEPS, PER_STEP, KILLS = 10, 400, 5
 GROUPS = 10
 Rows = list[tuple[Any, ...]]
 
 
 class IcebergTables:
-    """The tables `orders`, which changes, and `events`, to which rows are added."""
+    """The tables `orders`, which changes, and `events`, to which rows are added.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: of the tables.
+        first: the rows they have at first.
+    """
+
+    def __init__(self, folder: Path, first: int) -> None:
         self.lake = iceberg_lake.Lake(folder)
         self.lake.create()
         self.events = self.lake.catalog.create_table("shop.events", schema=iceberg_lake.SCHEMA)
-        for start in range(0, FIRST, FIRST // GROUPS):
-            self.add(range(start, start + FIRST // GROUPS), "first")
+        for start in range(0, first, first // GROUPS):
+            self.add(range(start, start + first // GROUPS), "first")
 
     def table(self, name: str, _: Any = None) -> Any:
         return self.lake.table(name)
@@ -62,9 +67,9 @@ class IcebergTables:
 class StreamedTables(IcebergTables):
     """The same in Iceberg, with changes as a stream writer commits them: by equality deletes, and positions within a snapshot."""
 
-    def __init__(self, folder: Path) -> None:
-        self.notes = dict.fromkeys(range(FIRST), "first")
-        super().__init__(folder)
+    def __init__(self, folder: Path, first: int) -> None:
+        self.notes = dict.fromkeys(range(first), "first")
+        super().__init__(folder, first)
 
     def change(self, low: int, new: range) -> None:
         """Add, replace and delete rows."""
@@ -92,11 +97,11 @@ class StreamedTables(IcebergTables):
 class HudiTables:
     """The same in Hudi, with rows in file groups."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: int) -> None:
         self.orders, self.events = hudi_lake.Lake(folder / "a"), hudi_lake.Lake(folder / "b")
-        size = FIRST // GROUPS
+        self.size = first // GROUPS
         for number in range(GROUPS):
-            rows = hudi_lake.numbered(range(number * size, (number + 1) * size), "first")
+            rows = hudi_lake.numbered(range(number * self.size, (number + 1) * self.size), "first")
             for table in (self.orders, self.events):
                 table.commit({_group(number): rows}, _instant())
 
@@ -105,7 +110,7 @@ class HudiTables:
 
     def change(self, low: int, new: range) -> None:
         """Replace, delete and move rows of one file, and add rows to another one."""
-        number = low // (FIRST // GROUPS)
+        number = low // self.size
         rows = dict(self.orders.groups[_group(number)])
         rows |= {each: "merged" for each in range(low, low + 100) if each in rows}
         rows |= {-each: "moved" for each in range(low + 200, low + 210) if rows.pop(each, None)}
@@ -140,9 +145,9 @@ def events(tables: Any) -> Any:
     return Events
 
 
-def written(tables: Any, chance: random.Random) -> None:
+def written(tables: Any, chance: random.Random, first: int) -> None:
     for step in range(STEPS):
-        tables.change(chance.randrange(FIRST - 300), range(FIRST + step * PER_STEP, FIRST + (step + 1) * PER_STEP))
+        tables.change(chance.randrange(first - 300), range(first + step * PER_STEP, first + (step + 1) * PER_STEP))
         time.sleep(chance.uniform(0.0, 0.5))
 
 
@@ -157,21 +162,25 @@ def differences(made: Deployed, tables: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "first"),
     [
-        pytest.param(IcebergTables, id="iceberg", marks=pytest.mark.nightly),
-        pytest.param(StreamedTables, id="streamed"),
-        pytest.param(HudiTables, id="hudi", marks=pytest.mark.nightly),
+        pytest.param(IcebergTables, 100_000, id="iceberg", marks=pytest.mark.nightly),
+        pytest.param(StreamedTables, 100_000, id="streamed"),
+        pytest.param(HudiTables, 100_000, id="hudi", marks=pytest.mark.nightly),
+        *(
+            pytest.param(each, 1_000_000, id=f"a million rows of {each.__name__}", marks=pytest.mark.nightly)
+            for each in (IcebergTables, StreamedTables, HudiTables)
+        ),
     ],
 )
-def test_the_datasets_are_what_the_tables_are(make: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_the_datasets_are_what_the_tables_are(make: Callable[[Path, int], Any], first: int, tmp_path: Path) -> None:
     chance = random.Random(seed := new_seed())
-    tables = make(tmp_path / "lake")
+    tables = make(tmp_path / "lake", first)
     keyed = orders(tables, cdc="native", every="1s", disorder="60d")
     with deployed(tmp_path, keyed, events(tables)) as made:
         log = tmp_path / "worker.log"
         worker = Worker(tmp_path / "umbel", log)
-        writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1)))
+        writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1), first))
         writer.start()
         try:
             for _ in range(KILLS):
@@ -184,7 +193,7 @@ def test_the_datasets_are_what_the_tables_are(make: Callable[[Path], Any], tmp_p
                 worker.mind()
                 return differences(made, tables) == []
 
-            wait_until(is_done, lambda: (differences(made, tables), log.read_text()[-3000:]), 120)
+            wait_until(is_done, lambda: (differences(made, tables), log.read_text()[-3000:]), 120 + first // 5_000)
             assert [each.reason for each in letters(made)] == []
         finally:
             worker.end()

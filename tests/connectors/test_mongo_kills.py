@@ -35,8 +35,8 @@ def written(server: MongoServer, chance: random.Random, rows: int) -> None:
     from pymongo import UpdateMany
 
     with server.client() as client:
-        for first in range(rows // 2, rows, 200):
-            new = range(first, first + 200)
+        for first in range(rows // 2, rows, step := rows // 40):
+            new = range(first, first + step)
             low = chance.randrange(rows // 2)
             change = UpdateMany({"_id": {"$gte": low, "$lt": low + 30}}, {"$set": {"note": "new", "updated_at": now()}})
             with contextlib.suppress(Exception):
@@ -58,8 +58,9 @@ def present(server: MongoServer) -> tuple[list[Any], list[int]]:
         return sorted(found), sorted(each["n"] for each in client.shop.events.find())
 
 
-def test_killed_workers_and_servers(server: MongoServer, tmp_path: Path) -> None:
-    chance, rows, kills = random.Random(new_seed()), 8_000, 10
+@pytest.mark.parametrize("rows", [8_000, pytest.param(200_000, marks=pytest.mark.nightly)])
+def test_killed_workers_and_servers(server: MongoServer, tmp_path: Path, rows: int) -> None:
+    chance, kills = random.Random(new_seed()), 10
     begun = now() - timedelta(hours=1)
     with server.client() as client:
         client.shop.orders.insert_many([{**order(i), "updated_at": begun} for i in range(rows // 2)])
@@ -88,7 +89,11 @@ def test_killed_workers_and_servers(server: MongoServer, tmp_path: Path) -> None
             worker.mind()
             return rows_of(made, "Orders", COLUMNS) == found and sorted(made.changes("Events")["n"]) == numbers
 
-        wait_until(is_done, lambda: (made.taken(), len(found), (tmp_path / "worker.log").read_text()[-3000:]), 120)
+        wait_until(
+            is_done,
+            lambda: (made.taken(), len(found), (tmp_path / "worker.log").read_text()[-3000:]),
+            120 + rows // 5_000,
+        )
         assert letters(made) == []
     finally:
         worker.end()

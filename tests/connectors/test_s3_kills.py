@@ -19,7 +19,7 @@ from tests.deployed import wait_until
 from tests.s3server import S3Server, started_or_skipped
 from umbel.connectors import objects
 
-OBJECTS, ROWS, KILLS = 300, 350, 10
+OBJECTS, KILLS = 300, 10
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
     yield from started_or_skipped(tmp_path / "s3")
 
 
-def written(place: Place, chance: random.Random) -> None:
-    """Write the objects; what fails while the server is away is written again."""
+def written(place: Place, chance: random.Random, rows: int) -> None:
+    """Write objects of so many rows; what fails while the server is away is written again."""
     for number in range(OBJECTS):
-        content = lines(range(number * ROWS, (number + 1) * ROWS))
+        content = lines(range(number * rows, (number + 1) * rows))
         name = f"raw/2026/03/{number // 20 + 1:02}/{number:04}.json"
         while True:
             with contextlib.suppress(Exception):
@@ -41,9 +41,16 @@ def written(place: Place, chance: random.Random) -> None:
         time.sleep(chance.uniform(0.0, 0.05))
 
 
-@pytest.mark.parametrize("spread", ["1d", pytest.param(None, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("spread", "rows"),
+    [
+        ("1d", 350),
+        pytest.param(None, 350, marks=pytest.mark.nightly),
+        pytest.param("1d", 3_500, marks=pytest.mark.nightly, id="a million rows"),
+    ],
+)
 def test_every_row_comes_once(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str | None
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str | None, rows: int
 ) -> None:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
@@ -51,7 +58,7 @@ def test_every_row_comes_once(
     print(f"seed {seed}")
     with deployed(tmp_path, clicks(place, path="raw/%Y/%m/%d/*.json", spread=spread)) as made:
         worker: Any = Worker(tmp_path / "umbel", tmp_path / "worker.log")
-        writer = threading.Thread(target=written, args=(place, random.Random(seed + 1)))
+        writer = threading.Thread(target=written, args=(place, random.Random(seed + 1), rows))
         writer.start()
         try:
             for victim in chance.sample(["worker", "server"] * KILLS, KILLS):
@@ -69,10 +76,10 @@ def test_every_row_comes_once(
                 worker.mind()
                 return made.taken().get("Clicks", 0)
 
-            wait_until(lambda: count() >= OBJECTS * ROWS, lambda: (count(), (tmp_path / "worker.log").read_text()), 150)
+            wait_until(lambda: count() >= OBJECTS * rows, lambda: (count(), (tmp_path / "worker.log").read_text()), 150)
             worker.end()
-            assert made.taken() == {"Clicks": OBJECTS * ROWS}
-            assert sorted(made.changes("Clicks")["user"]) == list(range(OBJECTS * ROWS))
+            assert made.taken() == {"Clicks": OBJECTS * rows}
+            assert sorted(made.changes("Clicks")["user"]) == list(range(OBJECTS * rows))
             assert made.deployment.catalog.dead_letters() == []
         finally:
             worker.end()
