@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from umbel.state.runs.sorting import order_of
+from umbel.state.runs.sorting import gathered, order_of
 from umbel.types.schema import AT, SEQ
 
 MONTH = "_at_month"
@@ -109,5 +109,5 @@ def in_order(changes: pl.DataFrame) -> pl.DataFrame:
     order = np.arange(len(instants)) if is_sorted else order_of(instants)
     ordered = instants[order]
     if ((ordered[1:] == ordered[:-1]) & (numbers[order[1:]] < numbers[order[:-1]])).any():
-        return changes.sort(AT, SEQ, maintain_order=True)
-    return changes if is_sorted else changes[order]
+        return gathered(changes, order_of(instants, numbers))
+    return changes if is_sorted else gathered(changes, order)

@@ -52,12 +52,24 @@ def _order_of_digits(numbers: NDArray[Any], begin: int, bits: int) -> Ints:
 
 
 def order_of(*columns: Ints) -> Ints:
-    """Return the order of rows by some columns, the most significant first.
+    """Return the stable order of rows by some columns of integers, the most significant first.
 
-    They are packed into one number where possible, which sorts faster.
+    They are packed into one number where possible, which sorts faster; else they are sorted by each in turn, the last one first.
     """
     packed = packed_numbers(columns)
-    return np.lexsort(columns[::-1]) if packed is None else order_of_numbers(packed)
+    if packed is not None:
+        return order_of_numbers(packed)
+    order = order_of_numbers(_from_zero(columns[-1]))
+    for column in reversed(columns[:-1]):
+        order = order[order_of_numbers(_from_zero(column)[order])]
+    return order
+
+
+def _from_zero(column: Ints) -> NDArray[np.uint64]:
+    """Return the distances of numbers from the smallest one."""
+    numbers = column.astype(np.uint64)  # 63 bits may be too few for them
+    numbers -= numbers[column.argmin()]
+    return numbers
 
 
 def packed_numbers(columns: Sequence[Ints]) -> Ints | None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from umbel.log.change_files import in_order
-from umbel.state.runs.sorting import COMPARED, order_of_numbers
+from umbel.state.runs.sorting import COMPARED, order_of, order_of_numbers
 from umbel.types.schema import AT, SEQ
 
 SIZE = 9 * COMPARED
@@ -44,6 +44,16 @@ NUMBERS = {
 def test_orders_are_stable(kind: str) -> None:
     numbers = NUMBERS[kind]
     assert order_of_numbers(numbers).tolist() == numbers.argsort(kind="stable").tolist()
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("first", ["few distinct", "random", "of both signs"])
+def test_orders_by_several_columns_are_stable(kind: str, first: str) -> None:
+    second = NUMBERS[kind].astype(np.int64)  # hashes wrap around: they are of both signs
+    signed = RANDOM.integers(-(1 << 63), (1 << 63) - 1, 5)[RANDOM.integers(0, 5, len(second))]
+    columns = (signed if first == "of both signs" else NUMBERS[first][: len(second)], second)
+    for each in (columns, columns[::-1], (*columns, columns[0] >> 60)):
+        assert order_of(*each).tolist() == np.lexsort(each[::-1]).tolist()
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
