@@ -105,11 +105,15 @@ class _Marks:
 
     @staticmethod
     def of(name: bytes, columns: Collection[str]) -> _Marks:
-        """Choose few bytes: each time the one that tells the key from most columns."""
+        """Choose few bytes: each time the one that tells the key from most columns.
+
+        Columns with a quote in their names are left out, since lines without escapes have no such key.
+        """
         key, found = b'"' + name, dict[int, int]()
-        left = [b'"' + column.encode() for column in columns]
+        left = [b'"' + column.encode() for column in columns if '"' not in column]
+        reach = min(len(key), max(map(len, left), default=0))  # keys may have megabytes
         while left:
-            alike = {each: [other for other in left if _is_alike(key, other, each)] for each in range(1, len(key) + 1)}
+            alike = {each: [other for other in left if _is_alike(key, other, each)] for each in range(1, reach + 1)}
             best = min(alike, key=lambda each: len(alike[each]))
             left, found[best] = alike[best], key[-best]
         return _Marks(found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
+from threading import Thread
 from typing import Any
 
 import orjson
@@ -142,6 +144,29 @@ def test_a_key_of_no_column_may_end_as_one_does(seed: int) -> None:
             rng.shuffle(names)
             lines.append("{" + ",".join(f'"{name}":{rng.randint(0, 3)}' for name in names) + "}")
         assert _rows(COLUMNS, lines) == [_expected(COLUMNS, line) for line in lines], lines
+
+
+@pytest.mark.parametrize("name", ["b", ""])
+def test_a_column_may_have_a_quote_in_its_name(name: str) -> None:
+    """A key of no column differs from it by no single byte."""
+    columns: dict[str, DType] = {'a"' + name: Optional(Int()), "c": Optional(Int())}
+    lines = [json.dumps({name: 1, "c": number}, separators=(",", ":")) for number in range(3)]
+    rows = list[dict[str, Any]]()
+    reading = Thread(target=lambda: rows.extend(_rows(columns, lines)), daemon=True)
+    reading.start()
+    reading.join(30)
+    assert rows == [_expected(columns, line) for line in lines]
+
+
+def test_a_key_of_a_megabyte_takes_little_memory() -> None:
+    columns: dict[str, DType] = {f"field_{number}": Optional(Int()) for number in range(12)}
+    lines = [json.dumps({**dict.fromkeys(columns, 1), "k" * (1 << 20): 1}, separators=(",", ":"))]
+    tracemalloc.start()
+    try:
+        assert _rows(columns, lines) == [_expected(columns, lines[0])]
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def _outcome(lines: list[str]) -> list[Any]:
