@@ -157,6 +157,12 @@ def test_documents_that_do_not_fit_are_dead_letters_with_their_ids(mongo_typed: 
         )
 
 
+def test_a_field_without_a_name_is_none_of_another_name() -> None:
+    document = {"_id": 1, "": 2, "column_1": 3}
+    raw, _ = raw_rows([bson.encode(document)], ["_id"], lambda _: None, exact=False)
+    assert raw.frame.to_dicts() == [document]
+
+
 def test_a_document_with_damaged_text() -> None:
     """Drivers of other languages have written text that is not UTF-8."""
     good = bson.encode({"_id": 1, "id": 1, "note": "abcd", "updated_at": START})

@@ -79,7 +79,7 @@ def raw_from_pandas(df: pd.DataFrame) -> pl.DataFrame:
     names = [str(name) for name in df.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidValue(f"columns that occur more than once: {', '.join(twice)}", hint="rename or drop one")
-    columns = [raw_series(df.iloc[:, position]).alias(name) for position, name in enumerate(names)]
+    columns = {name: raw_series(df.iloc[:, position]).alias(name) for position, name in enumerate(names)}
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(df))
 
 

@@ -66,7 +66,7 @@ def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = Non
     refused = {row: f"expected an object, got {describe(value)}" for row, value in strays}
     objects = [row if _is_row(row) else {} for row in rows] if refused else rows
     names = dict.fromkeys(name for name in chain(requested, chain.from_iterable(objects)) if isinstance(name, str))
-    columns = [_declared(name, [row.get(name) for row in objects], requested.get(name)) for name in names]
+    columns = {name: _declared(name, [row.get(name) for row in objects], requested.get(name)) for name in names}
     return Raw(pl.DataFrame(columns, height=len(rows)) if columns else pl.DataFrame(height=len(rows)), rejects(refused))
 
 

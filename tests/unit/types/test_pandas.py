@@ -162,6 +162,11 @@ def test_raw_frames():
         raw_from_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
+def test_a_column_without_a_name_is_none_of_another_name():
+    df = pd.DataFrame([[1, 2, 3]], columns=["x", "", "column_1"])
+    assert raw_from_pandas(df).to_dicts() == [{"x": 1, "": 2, "column_1": 3}]
+
+
 def test_taking_in():
     df = pd.DataFrame(
         {"n": [1.0, 2.0], "p": [Point(1, pd.NA), {"x": 2, "label": "b"}], "v": [np.array([1.0, 2.0])] * 2}

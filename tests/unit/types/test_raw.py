@@ -57,6 +57,11 @@ def test_records():
     assert raw.rejects.is_empty()
 
 
+def test_a_name_may_be_empty():
+    raw = from_records([{"x": 1, "": 2, "column_1": 3}, {"x": 4, "": 5}])
+    assert raw.frame.to_dicts() == [{"x": 1, "": 2, "column_1": 3}, {"x": 4, "": 5, "column_1": None}]
+
+
 def test_what_is_no_record_keeps_its_place():
     raw = from_records([{"a": 1}, None, [1], {"a": 2}])
     assert raw.frame["a"].to_list() == [1, None, None, 2]

@@ -90,7 +90,7 @@ def raw_rows(
     for values in columns.values():
         for row in errors if isinstance(values, list) else ():
             values[row] = None
-    series = [_series(name, values, errors) for name, values in columns.items()]
+    series = {name: _series(name, values, errors) for name, values in columns.items()}
     frame = pl.DataFrame(series) if series else pl.DataFrame(height=len(found))
     return Raw(frame, rejects(errors), is_sparse=True), found
 
