@@ -77,6 +77,8 @@ class Delimited:
         if not data:
             return self._nothing(0)
         schema = dict.fromkeys(self.names, pl.String())
+        if data.startswith(_BOM):
+            data = _BOM + data  # Polars leaves out one, but only that of a file is none of its first value
         try:
             return pl.read_csv(io.BytesIO(data), has_header=False, schema=schema, separator=self.delimiter)
         except pl.exceptions.PolarsError:
@@ -117,7 +119,7 @@ class Delimited:
 def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -> Iterator[tuple[Delimited, Chunk]]:
     """Yield the chunks of a file's records between two offsets, each with its parser.
 
-    The header is left out.
+    The byte order mark and the header are left out.
 
     Args:
         stored: the file.
@@ -131,8 +133,9 @@ def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -
         yield reader, Chunk(begin, header.record[:RAW_RETAINED], header.error)
         return
     for chunk in chunks(stored, begin, end, last_record):
-        if chunk.offset < header.end and chunk.error is None:
-            yield reader, Chunk(header.end, chunk.data[header.end - chunk.offset :])
+        first = header.end or (len(_BOM) if chunk.offset == 0 and chunk.data.startswith(_BOM) else 0)
+        if chunk.offset < first and chunk.error is None:
+            yield reader, Chunk(first, chunk.data[first - chunk.offset :])
         else:
             yield reader, chunk
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from codecs import BOM_UTF8
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,22 @@ def test_columns_of_one_name_stand_beside_each_other(tmp_path: Path, header: byt
     row = [str(names.index(name)) for name in names]
     values = tuple(str(names.index(name)) for name in THREE)
     assert outcome(tmp_path, header + b"\n" + ",".join(row).encode(), CSV(), THREE) == [values]
+
+
+@pytest.mark.parametrize("headers", [None, ["s", "i"]])
+@pytest.mark.parametrize("size", [4, 4 << 20])
+def test_only_the_beginning_of_a_file_has_a_byte_order_mark(
+    tmp_path: Path, headers: list[str] | None, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that began with one lost it where a chunk began, or a row beside them was refused."""
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+    rows, broken = ["\ufeffa,1", "\ufeffb,2", "\ufeff,3"], "too,many,values"
+    text = "\n".join([*(["s,i"] if headers is None else []), "a,0", *rows, broken, *rows])
+    (tmp_path / "a.csv").write_bytes(BOM_UTF8 + text.encode())
+    found = read(
+        Files(name="f", folder=str(tmp_path)).path("*.csv", CSV(headers=headers)).reader(tmp_path),
+        {"s": Optional(Str()), "i": Int()},
+    )
+    values = [("\ufeffa", 1), ("\ufeffb", 2), ("\ufeff", 3)]
+    assert found.values() == [("a", 0), *values, *values]
+    assert found.reasons() == ["3 fields where 2 are expected"]
