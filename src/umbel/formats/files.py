@@ -87,4 +87,5 @@ def format_of(declared: str | CSV) -> FileFormat:
 
 
 def _rows(raw: Raw, source: TextRows, first: int) -> FileRows:
-    return FileRows(raw, lambda row: source.where(first + row), lambda row: source.text(first + row))
+    retained = 0 if first else len(source.data)
+    return FileRows(raw, lambda row: source.where(first + row), lambda row: source.text(first + row), retained)

@@ -58,11 +58,13 @@ class FileRows:
         raw: the rows.
         where: returns the location of a row, human-readable.
         text: returns the bytes of a row.
+        retained: how many bytes of the file `text` retains, if they are not those of a batch before.
     """
 
     raw: Raw
     where: Callable[[int], str]
     text: Callable[[int], bytes]
+    retained: int = 0
 
 
 class FileFormat(Protocol):

@@ -30,7 +30,7 @@ from umbel.types.validate import validate
 BATCH_ROWS = 131_072
 """Rows that are answered together, about."""
 BATCH_READS = 16
-"""Reads that are collected into one batch; one is of some megabytes at the most."""
+"""Reads that are collected into one batch, of text up to `PART_BYTES`."""
 OPENED_AT_ONCE = 8
 """Files that are looked into at once, to plan parts."""
 HEAD_BYTES = 1 << 20
@@ -204,11 +204,11 @@ class _Collected:
     def __init__(self, requested: InputColumns) -> None:
         self._requested, self._frames = requested, list[pl.DataFrame]()
         self.reads, self.rejected = list[AcceptedRows](), list[RejectedRow]()
-        self._rows = self._count = 0
+        self._rows = self._count = self._bytes = 0
 
     @property
     def is_full(self) -> bool:
-        return self._rows >= BATCH_ROWS or self._count >= BATCH_READS
+        return self._rows >= BATCH_ROWS or self._count >= BATCH_READS or self._bytes >= PART_BYTES
 
     def add(self, rows: FileRows) -> None:
         judged = validate(rows.raw.frame, self._requested.types, refused=rows.raw.rejects)
@@ -218,6 +218,7 @@ class _Collected:
             self._frames.append(judged.frame)
             self.reads.append(AcceptedRows(rows, judged.accepted))
         self._rows, self._count = self._rows + rows.raw.frame.height, self._count + 1
+        self._bytes += rows.retained
 
     def taken(self) -> InputBatch:
         frame = pl.concat(self._frames) if self._frames else pl.DataFrame()
