@@ -267,8 +267,19 @@ class ChangeLog:
         return table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
-        ordered = in_order(changes.select(list(_storage(self.columns))))
-        return [self._write_month(month, rows, name) for month, rows in _by_month(ordered)]
+        ordered, written = in_order(changes.select(list(_storage(self.columns)))), list[ChangeLogFile]()
+        try:
+            for month, rows in _by_month(ordered):
+                written.append(self._write_month(month, rows, name))
+        except Exception:
+            self.discard(written)
+            raise
+        return written
+
+    def discard(self, parts: Iterable[ChangeLogFile]) -> None:
+        """Delete parts that are not to be committed."""
+        for part in parts:
+            disk.remove(self.path / part.path)
 
     def write_stored(self, rows: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         """Write rows of `stored` beside the table durably; they are not visible before a commit."""

@@ -18,7 +18,7 @@ from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Moved, StageOutput, due
-from umbel.graph.threads import Calls, in_threads
+from umbel.graph.threads import in_threads
 from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
 from umbel.quality import totals
@@ -182,11 +182,11 @@ class MicroBatch:
         batch_report, guard = BatchReport(), WorkerGuard(self.deployment, has_thread=True)
         output = self._read(batch_report)
         clocks = self.time.clocks(self.graph)
-        with Calls[ChangeLogPart]() as writing:
+        with self.deployment.changes.writing(self.stamp) as writing:
 
             def write(name: str, number: int, frames: Sequence[pl.DataFrame]) -> None:
                 batch_report.written[number] += len(frames)
-                writing.start(partial(self._written, name), [(number, frames)])
+                writing.begin(self.graph.nodes[number], name, frames)
 
             if is_large := self.plan.size > TAILED:
                 for number, frames in output.logged.items():
@@ -195,7 +195,7 @@ class MicroBatch:
                 running = InProcess(self.graph, self.deployment.store)
                 begin_to_write = partial(write, "computed") if is_large else None
                 batch_report.result = running.run(output, self.stamp, clocks, begin_to_write)
-            batch_report.parts += writing.results()
+            batch_report.parts += writing.calls.results()
         batch_report.letters.add(Letters.of(guard))
         return batch_report
 

@@ -7,8 +7,9 @@ appended to a tail, which is moved into the table from time to time. `umbel.log.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import polars as pl
 from umbel.changes.versions import consolidate
 from umbel.errors import Damaged
 from umbel.graph.graph import GraphNode
-from umbel.graph.threads import in_threads
+from umbel.graph.threads import Calls, in_threads
 from umbel.log import change_retention, change_rewriting, changes
 from umbel.log.change_files import ChangeLogFile
 from umbel.log.change_retention import Locked, RetentionLimits
@@ -54,6 +55,30 @@ class ChangeLogPart:
     files: Sequence[ChangeLogFile]
 
 
+@dataclass(eq=False, slots=True)
+class ChangeLogWriter:
+    """Writes parts of change logs in threads.
+
+    Args:
+        write: writes changes of a node, under a name.
+        written: what was written so far.
+        calls: those that run.
+    """
+
+    write: Callable[[GraphNode, str, Sequence[pl.DataFrame]], ChangeLogPart]
+    written: list[tuple[GraphNode, ChangeLogPart]] = field(default_factory=list)
+    calls: Calls[ChangeLogPart] = field(default_factory=Calls)
+
+    def begin(self, node: GraphNode, name: str, frames: Sequence[pl.DataFrame]) -> None:
+        """Begin to write changes of a node as a part."""
+        self.calls.start(self._part, [(node, name, frames)])
+
+    def _part(self, changes: tuple[GraphNode, str, Sequence[pl.DataFrame]]) -> ChangeLogPart:
+        part = self.write(*changes)
+        self.written.append((changes[0], part))
+        return part
+
+
 class ChangeLogs:
     """The change logs of a deployment.
 
@@ -69,6 +94,21 @@ class ChangeLogs:
         """Write changes as a part, not yet committed to the table."""
         title = f"{stamp.step}-{name}-{node.number}"
         return ChangeLogPart(node.log, self._bare(node).write(pl.concat(frames), stamp.batch, title))
+
+    @contextmanager
+    def writing(self, stamp: Stamp) -> Iterator[ChangeLogWriter]:
+        """Write parts while the body of the `with` statement runs.
+
+        If it fails, they are deleted.
+        """
+        writer = ChangeLogWriter(lambda node, name, frames: self.write_part(node, stamp, name, frames))
+        try:
+            with writer.calls:
+                yield writer
+        except Exception:
+            for node, part in writer.written:
+                self._bare(node).discard(part.files)
+            raise
 
     def commit(self, batch: int, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode]) -> None:
         """Commit the parts of a batch to their tables.

@@ -19,12 +19,11 @@ from umbel.functions.guarding import guarded
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Moved, StageOutput, due
-from umbel.graph.threads import Calls, in_threads
+from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock
 from umbel.runtime.backfill_input import Read, taken_in
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
-from umbel.runtime.changelogs import ChangeLogPart
 from umbel.runtime.deployment import JOB
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.history_reader import HistoryReader
@@ -184,7 +183,7 @@ class BackfillStep:
 
         Slices of a batch that is read part by part are read in turn, others in threads.
         """
-        changes, graph, output = self.deployment.changes, self.graph, StageOutput()
+        graph, output = self.graph, StageOutput()
         new_guard = partial(WorkerGuard, self.deployment, has_thread=True)
 
         def read(item: Item) -> tuple[StageOutput, Letters]:
@@ -199,16 +198,18 @@ class BackfillStep:
             output.add(made)
         guard = new_guard()
 
-        def written(computed: tuple[int, Sequence[pl.DataFrame]]) -> ChangeLogPart:
-            return changes.write_part(graph.nodes[computed[0]], stamp, "step", computed[1])
+        with self.deployment.changes.writing(stamp) as writing:
 
-        with Calls[ChangeLogPart]() as writing:
-            writing.start(written, output.logged.items())
+            def write(number: int, frames: Sequence[pl.DataFrame]) -> None:
+                writing.begin(graph.nodes[number], "step", frames)
+
+            for number, frames in output.logged.items():
+                write(number, frames)
             with guarded(guard):
                 clocks = clocks_of_step(graph, batch_report.result.seen)
                 running = InProcess(graph, self.deployment.store, self.state_ids)
-                result = running.run(output, stamp, clocks, lambda *each: writing.start(written, [each]))
-            batch_report.parts += writing.results()
+                result = running.run(output, stamp, clocks, write)
+            batch_report.parts += writing.calls.results()
         batch_report.letters.add(Letters.of(guard))
         batch_report.result.add(StageOutput(seen=result.seen, moved=result.moved))
 

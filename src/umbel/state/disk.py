@@ -81,9 +81,16 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_new(path: Path, data: bytes | memoryview) -> None:
-    """Write a file under a new name, durably."""
+    """Write a file under a new name, durably.
+
+    Of one that cannot be written, as on a full disk, nothing is left.
+    """
     make_folder(path.parent)
-    _written(path, data)
+    try:
+        _written(path, data)
+    except OSError:
+        remove(path)
+        raise
     sync_directory(path.parent)
 
 

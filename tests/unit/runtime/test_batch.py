@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.freshness import Lag, behind, lags
+from umbel.state import disk
 
 __owner__ = "tests@umbel.dev"
 
@@ -331,3 +333,35 @@ def test_rows_are_logged_once_if_a_batch_ends_while_they_are_written(
         node = graph.outputs[name]
         assert deployment.changes.read(node)["n"].sort().to_list() == list(range(2 * LINES)), name
         deployment.changes.check(node, deep=True)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("victim", ["Line", "Unique"])
+def test_a_batch_that_fails_on_a_full_disk_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, victim: str
+) -> None:
+    """Each attempt left those of the logs that were written, until a week had passed: the disk stayed full."""
+    monkeypatch.setattr(threads._SETTINGS, "threads", cores)
+    monkeypatch.setattr("umbel.runtime.batch.TAILED", 1)
+    data, written = tmp_path / "data", disk._written
+    data.mkdir()
+    deployment = Deployment.at(tmp_path / "umbel", shards=3)
+    commit(deployment, filed(data, 2))
+
+    def write(path: Path, content: bytes | memoryview) -> None:
+        if victim not in str(path):
+            return written(path, content)
+        written(path, content[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "_written", write)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                drain(deployment)
+    assert list((tmp_path / "umbel" / "changes").rglob("*.parquet")) == []
+    assert drain(deployment) == 2  # the second fires what is due
+    graph = deployment.graph(deployment.catalog.revision())
+    for name in ("Line", "Unique"):
+        node = graph.outputs[name]
+        assert deployment.changes.read(node)["n"].sort().to_list() == list(range(2 * LINES)), name
