@@ -234,30 +234,6 @@ def test_more_files_than_there_are_numbers_for_are_refused(place: Place, tmp_pat
 # ---- what changes under way
 
 
-def test_an_overwritten_object_is_not_half_read(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from umbel.connectors import objects
-    from umbel.formats import files
-
-    monkeypatch.setattr(objects, "WHOLE_BYTES", 1000)
-    monkeypatch.setattr(objects, "BLOCK", 1000)
-    monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", 4000)
-    content = lines(range(1000))
-    place.put("raw/a.json", content)
-    source = reader(place, tmp_path)
-    ((split, _),), position = source.plan(None, 1 << 30)
-    batches = source.open(split, SCHEMA, exact=True)
-    first = next(batches)
-    place.put("raw/a.json", content[::-1])  # of the same size
-    rest = list(batches)
-    assert first.raw.frame["user"].to_list() == list(range(first.raw.frame.height))
-    assert [each.raw.rejects["reason"].to_list() for each in rest] == [
-        ["the object was overwritten before it was read"]
-    ]
-    found = Read(position=position)
-    read(source, SCHEMA, into=found)
-    assert ["it is not read again" in why for why in found.reasons()] == [True]
-
-
 def test_deleted_objects_are_reported(place: Place, tmp_path: Path) -> None:
     place.put("raw/a.json", lines(range(1000)))
     place.put("raw/b.json", lines([2000]))

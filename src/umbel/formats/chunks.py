@@ -63,7 +63,7 @@ def chunks(
     most = size or CHUNK_BYTES
     with stored.open() as file:
         unpack = _UNPACK.get(stored.suffix)
-        pieces = _plain(file, begin, end, most) if unpack is None else unpack(file)
+        pieces = _plain(file, begin, end) if unpack is None else unpack(file)
         yield from _cut(_gathered(pieces, most), begin, last_break)
 
 
@@ -84,16 +84,17 @@ def next_line(stored: StoredFile, offset: int) -> int:
         return file.tell()
 
 
-def _plain(file: IO[bytes], begin: int, end: int | None, size: int) -> Iterator[bytes]:
+def _plain(file: IO[bytes], begin: int, end: int | None) -> Iterator[bytes]:
+    # Not a whole chunk at once: each read is a request to a bucket, which has to be answered in time over a slow line, too.
     file.seek(begin)
     left = (1 << 62) if end is None else end - begin
-    while piece := file.read(min(size, left)):
+    while piece := file.read(min(CHUNK_BYTES, left)):
         yield piece
         left -= len(piece)
 
 
 def _gathered(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """Join small pieces; before damage, all that come before it are yielded."""
+    """Join small pieces; all that come before an error, such as damage, are yielded."""
     found, length = list[bytes](), 0
     try:
         for piece in pieces:
@@ -102,7 +103,7 @@ def _gathered(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
             if length >= size:
                 yield b"".join(found)
                 found, length = [], 0
-    except _Damaged:
+    except Exception:
         yield b"".join(found)
         raise
     yield b"".join(found)
