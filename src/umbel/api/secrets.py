@@ -32,18 +32,20 @@ class Secrets:
     def get(self, name: str) -> str:
         """Return a secret.
 
-        If no provider is set, secrets are read from the environment: `UMBEL_SECRET_` and the name.
+        One that no provider has is read from the environment: `UMBEL_SECRET_` and the name.
 
         Raises:
             UnknownName: there is no secret of that name.
         """
-        provider = current.get()
-        if provider is None and PREFIX + name in os.environ:
-            return os.environ[PREFIX + name]
-        provider = provider or next(iter(_of_process), None)
-        if provider is not None:
-            return provider.get(name)
-        raise UnknownName(f"secret '{name}' does not exist", hint=f"set {PREFIX}{name}, or add it with add_secret")
+        provider = current.get() or next(iter(_of_process), None)
+        try:
+            if provider is not None:
+                return provider.get(name)
+            raise UnknownName(f"secret '{name}' does not exist", hint=f"set {PREFIX}{name}, or add it with add_secret")
+        except UnknownName:
+            if PREFIX + name not in os.environ:
+                raise
+        return os.environ[PREFIX + name]
 
     def __getitem__(self, name: str) -> str:
         return self.get(name)

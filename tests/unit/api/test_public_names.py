@@ -13,8 +13,10 @@ import umbel.lib.expectations
 import umbel.lib.includes
 import umbel.lib.secrets
 from umbel.api import expect
+from umbel.api import secrets as api_secrets
 from umbel.api.app import App
 from umbel.api.secrets import secrets_from
+from umbel.connectors import credentials
 from umbel.errors import UnknownName
 
 AGGREGATES = "Count Distinct Sum LastK FirstK Min Max Average AggregateType Stddev"
@@ -137,3 +139,23 @@ def test_secrets_come_from_the_provider_in_force(monkeypatch: pytest.MonkeyPatch
     with secrets_from(Provider()):
         assert secrets.get("token") == "kept token"
     assert secrets.get("token") == "from outside"
+
+
+def test_a_secret_of_the_deployment_goes_before_one_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a worker, which has one provider for all threads."""
+
+    class Provider:
+        def get(self, name: str) -> str:
+            if name == "token":
+                return "stored"
+            raise UnknownName(f"secret '{name}' does not exist")
+
+    monkeypatch.setattr(api_secrets, "_of_process", [])
+    monkeypatch.setattr(credentials, "_vaults", [])
+    monkeypatch.setenv("UMBEL_SECRET_token", "from outside")
+    monkeypatch.setenv("UMBEL_SECRET_other", "from outside")
+    api_secrets.provide_secrets(Provider())
+    assert umbel.lib.secrets.get("token") == "stored"
+    assert umbel.lib.secrets.get("other") == "from outside"
+    with pytest.raises(UnknownName, match="'third'"):
+        umbel.lib.secrets.get("third")
