@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import pandas as pd
@@ -40,6 +41,7 @@ class Tame:
     what: str
     size: int
     age: int
+    ages: int
 
     @extractor
     @inputs("what")
@@ -53,6 +55,17 @@ class Tame:
     def age_of(cls, ts: pd.Series, what: pd.Series):
         found, _ = Person.lookup(ts, name=what)
         return found["age"].fillna(-1).astype("Int64").rename("age")
+
+    @extractor(deps=[Person])
+    @inputs("what")
+    @outputs("ages")
+    def ages_of(cls, ts: pd.Series, what: pd.Series):
+        def one(row: int) -> int:
+            found, _ = Person.lookup(ts[[row]].reset_index(drop=True), name=what[[row]].reset_index(drop=True))
+            return int(found["age"].fillna(-1)[0])
+
+        with ThreadPoolExecutor(4) as pool:
+            return pd.Series(list(pool.map(one, range(len(what)))), name="ages")
 
 
 DATASETS, FEATURESETS = [Person], [Wild, Tame]

@@ -72,6 +72,12 @@ def test_an_extractor_computes_and_looks_up(server: ServerProcess) -> None:
     assert ask(server, "Tame.age", "ann", "bob").json() == {"Tame.age": [41, -1]}
 
 
+def test_threads_of_an_extractor_look_up(server: ServerProcess) -> None:
+    names = ["ann", "bob", "ann", "kim"] * 5
+    expected = [41 if name == "ann" else -1 for name in names]
+    assert ask(server, "Tame.ages", *names).json() == {"Tame.ages": expected}
+
+
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, marks=pytest.mark.nightly if kind in ("spin", "abort", "segv") else ()) for kind in KINDS],

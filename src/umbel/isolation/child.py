@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from umbel.errors import UmbelError, line_of, text_of
+from umbel.errors import NotSupported, UmbelError, line_of, text_of
 from umbel.isolation.memory import limited
 from umbel.isolation.wire import receive, send
 
@@ -17,7 +19,53 @@ KNOWN = 256
 """Functions a child caches."""
 RESULT, QUESTION, RAISED, MEMORY, UNKNOWN = "result", "question", "raised", "memory", "unknown"
 
-_connection: list[socket.socket] = []
+_ASK = "look up and read secrets in the extractor's own process, while it runs"
+
+_questions: list[Questions] = []
+
+
+class Questions:
+    """Questions of a call's code to the calling process.
+
+    One at a time, as they and the answers share a connection.
+
+    Args:
+        connection: to the calling process.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._own = connection, os.getpid()
+        self._turn, self._is_open = threading.Lock(), False
+
+    def ask(self, question: Any) -> Any:
+        """Send a question and return its response.
+
+        Raises:
+            NotSupported: there is no call in progress, or this is a fork of the process with it.
+            UmbelError: the error raised by the other side.
+        """
+        if os.getpid() != self._own:
+            raise NotSupported("a process that a function has forked cannot ask the server", hint=_ASK)
+        with self._turn:
+            if not self._is_open:
+                raise NotSupported("the call that began this thread has ended", hint=_ASK)
+            send(self._connection, (QUESTION, question))
+            is_error, found = receive(self._connection)
+        if is_error:
+            raise found
+        return found
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Let all threads ask during a block; those that ask at its end are answered."""
+        self._is_open = True
+        try:
+            yield
+        finally:
+            if os.getpid() != self._own:  # a fork that a function left behind: the result is its parent's to send
+                os._exit(0)
+            with self._turn:
+                self._is_open = False
 
 
 def ask(question: Any) -> Any:
@@ -28,25 +76,19 @@ def ask(question: Any) -> Any:
     Raises:
         UmbelError: the error raised by the other side.
     """
-    (connection,) = _connection
-    send(connection, (QUESTION, question))
-    is_error, found = receive(connection)
-    if is_error:
-        raise found
-    return found
+    return _questions[0].ask(question)
 
 
 def answer_calls(connection: socket.socket) -> None:
     """Serve calls until the other side closes."""
-    _connection[:] = [connection]
+    _questions[:] = [Questions(connection)]
     known: OrderedDict[str, Callable[[Any], Any]] = OrderedDict()
-    own = os.getpid()
     while True:
         try:
             key, payload, argument, memory = receive(connection)
         except EOFError:
             return
-        _answer(connection, known, key, payload, argument, memory, own)
+        _answer(connection, known, key, payload, argument, memory)
 
 
 def _answer(
@@ -56,33 +98,23 @@ def _answer(
     payload: bytes | None,
     argument: Any,
     memory: int,
-    own: int,
 ) -> None:
     if payload is None and key not in known:
         send(connection, (UNKNOWN, None))
         return
     try:
-        with limited(memory):
+        with _questions[0].allowed(), limited(memory):
             if payload is not None:
                 known[key] = pickle.loads(payload)
                 if len(known) > KNOWN:
                     known.popitem(last=False)
             known.move_to_end(key)
             found = known[key](argument)
-        _end_of_fork(own)
         send(connection, (RESULT, found))
     except MemoryError:
-        _end_of_fork(own)
         send(connection, (MEMORY, None))
     except BaseException as error:  # noqa: BLE001  SystemExit too is no more than a failed call
-        _end_of_fork(own)
         send(connection, (RAISED, report(error)))
-
-
-def _end_of_fork(own: int) -> None:
-    """End a fork that a function left behind: the result is its parent's to send."""
-    if os.getpid() != own:
-        os._exit(0)
 
 
 def report(error: BaseException) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any
 import cloudpickle
 import polars as pl
 
-from umbel.api.secrets import secrets_from
+from umbel.api.lookup import answer_outside
+from umbel.api.secrets import provide_secrets
 from umbel.isolation import child
-from umbel.query.functions import Computed, ExtractorCall, FunctionStep, LookedUp
+from umbel.query.functions import Computed, ExtractorCall, ExtractorLookups, FunctionStep, LookedUp
 from umbel.query.rows import Fields
 from umbel.query.session import QuerySession
 
@@ -35,8 +36,10 @@ class IsolatedStep:
         if call is None:
             self.step.function.load()
             return []
-        with secrets_from(_Secrets()):
-            return self.step.compute(call, _Session())
+        lookups = ExtractorLookups(_Session(), self.step.title, self.step.datasets, self.step.function)
+        answer_outside(lambda: lookups)  # threads that the extractor starts do not have its context
+        provide_secrets(_Secrets())
+        return self.step.compute(call, _Session())
 
 
 class _Session:

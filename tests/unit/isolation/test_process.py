@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pickle import PickleBuffer
@@ -19,7 +20,7 @@ import cloudpickle
 import psutil
 import pytest
 
-from umbel.errors import InvalidValue, UnknownName
+from umbel.errors import InvalidValue, NotSupported, UnknownName
 from umbel.isolation import child as child_side
 from umbel.isolation.memory import limited, resident
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
@@ -143,6 +144,56 @@ def test_a_function_asks_and_is_answered(child: IsolatedProcess) -> None:
     assert caught.value.error["is_own"]
     with pytest.raises(CallFailed, match="cannot be called"):
         called(child, lambda _: child_side.ask(1))
+
+
+def slowly_tenfold(question: Any) -> Any:
+    time.sleep(0.002)
+    return question * 10
+
+
+def test_threads_that_ask_at_once_get_their_own_answers(child: IsolatedProcess) -> None:
+    def asks(_: Any) -> list[int]:
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(child_side.ask, range(40)))
+
+    assert called(child, asks, answers=slowly_tenfold) == [number * 10 for number in range(40)]
+
+
+def test_a_fork_cannot_ask_and_its_parent_can(child: IsolatedProcess) -> None:
+    """Both would read the answers from one connection."""
+
+    def forks(_: Any) -> tuple[str, list[int]]:
+        here, there = os.pipe()
+        if os.fork() == 0:
+            try:
+                child_side.ask(1)
+            except NotSupported as error:
+                os.write(there, error.message.encode())
+            os._exit(0)
+        os.close(there)
+        found = [child_side.ask(number) for number in range(20)]
+        return os.read(here, 1000).decode(), found
+
+    said, found = called(child, forks, answers=slowly_tenfold)
+    assert "forked cannot ask" in said
+    assert found == [number * 10 for number in range(20)]
+
+
+def test_a_thread_that_outlives_its_call_takes_nothing_from_the_next(child: IsolatedProcess) -> None:
+    def leaves(_: Any) -> None:
+        def later() -> None:
+            while True:
+                with suppress(NotSupported):
+                    child_side.ask(1)
+                time.sleep(0.001)
+
+        threading.Thread(target=later, daemon=True).start()
+
+    called(child, leaves, answers=slowly_tenfold)
+    before = process_of(child)
+    for number in range(100):
+        assert called(child, lambda x: child_side.ask(x), number, answers=slowly_tenfold) == number * 10
+    assert process_of(child) == before
 
 
 def test_children_end_with_the_process_that_started_them(tmp_path: Any) -> None:

@@ -45,8 +45,9 @@ CHILD = """
 import socket, sys
 from umbel.isolation import child
 from umbel.query.isolated import _Session
-child._connection[:] = [socket.socket(fileno=int(sys.argv[1]))]
-price = _Session().dataset("Price").dtypes["price"].make({"amount": 5, "currency": "EUR"})
+child._questions[:] = [child.Questions(socket.socket(fileno=int(sys.argv[1])))]
+with child._questions[0].allowed():
+    price = _Session().dataset("Price").dtypes["price"].make({"amount": 5, "currency": "EUR"})
 print(type(price).__name__, price.amount, price["currency"])
 """
 
