@@ -21,6 +21,7 @@ from tests.connectors.shop_datasets import orders, rows_of, until
 from tests.s3server import KEY, SECRET
 from tests.servers.sts import TokenService, running
 from umbel.connectors import S3, roles
+from umbel.connectors.buckets import bucket_of
 from umbel.connectors.delta_tables import options_of
 from umbel.errors import InvalidValue, PackageError, Transient
 from umbel.runtime.batch import drain
@@ -71,6 +72,14 @@ def test_the_role_is_assumed_with_the_key_of_the_source(
     keys = {"aws_access_key_id": BASE, "aws_secret_access_key": BASE_SECRET}
     with deployed(tmp_path, clicks(place, s3=S3(name="lake", role_arn=ROLE, **keys))) as made:
         taken(made, 10)
+
+
+def test_an_offline_query_assumes_the_role_with_the_key_of_the_request(service: TokenService, place: Place) -> None:
+    place.put("raw/a.json", lines(range(10)))
+    own = S3(name="lake", role_arn=ROLE, aws_access_key_id=BASE, aws_secret_access_key=BASE_SECRET)
+    bucket = bucket_of(own.bucket(place.name, prefix="raw/"), str)
+    assert [each.path for each in bucket.listed("raw/")] == ["raw/a.json"]
+    assert service.requests == [ROLE], "one session serves all requests"
 
 
 def test_keys_are_renewed_before_they_expire(service: TokenService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,19 @@ def test_keys_of_the_connector_go_before_those_of_the_environment(
         place.bucket(S3(name="tests", aws_access_key_id=KEY))
 
 
+def test_a_replaced_key_is_used_from_then_on(s3: S3Server) -> None:
+    place, secret = on_s3(s3, "replaced-key"), Secret(arn="kept")
+    stored = {KEY: KEY, secret: SECRET}
+    own = place.connector(source=S3(name="tests", aws_access_key_id=KEY, aws_secret_access_key=secret))
+    bucket = bucket_of(own, stored.__getitem__, place.environment)
+    bucket.put_bytes(b"1", "a")
+    stored[secret] = "revoked"
+    with pytest.raises(InvalidValue, match="check bucket and credentials"):
+        bucket.read("a")
+    stored[secret] = SECRET
+    assert bucket.read("a") == b"1"
+
+
 def test_storage_that_cannot_be_reached_may_come_back() -> None:
     place = Place({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, Path(), "b")
     with pytest.raises(Transient, match="S3 'tests', bucket 'b'"):

@@ -13,12 +13,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BytesIO
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
+from umbel.connectors.roles import assumed
 from umbel.connectors.s3 import S3, S3Connector, is_chosen
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue, NotSupported, Transient
@@ -73,13 +75,17 @@ class Bucket:
     """One bucket.
 
     Args:
-        files: the file system with buckets as folders at its root.
+        connect: returns the file system with buckets as folders at its root; called for each request.
         name: of the bucket.
         title: the bucket's description, for messages.
     """
 
-    def __init__(self, files: FileSystem, name: str, title: str) -> None:
-        self._files, self._name, self._title = files, _checked(name, name, title), title
+    def __init__(self, connect: Callable[[], FileSystem], name: str, title: str) -> None:
+        self._connect, self._name, self._title = connect, _checked(name, name, title), title
+
+    @property
+    def _files(self) -> FileSystem:
+        return self._connect()
 
     def listed(self, prefix: str) -> list[Stored]:
         """Return the objects whose keys begin with a prefix, sorted by key."""
@@ -233,7 +239,8 @@ class FolderBucket(Bucket):
     def __init__(self, root: Path, name: str, title: str) -> None:
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-        super().__init__(SubTreeFileSystem(str(root), LocalFileSystem()), name, title)
+        files = SubTreeFileSystem(str(root), LocalFileSystem())
+        super().__init__(lambda: files, name, title)
         self._root = root
 
     @property
@@ -298,24 +305,45 @@ def chosen(connector: S3Connector, stored: list[Stored]) -> list[Stored]:
     return [each for each in stored if is_chosen(connector, each.path)]
 
 
-def _on_s3(source: S3, bucket: str, reveal: Reveal, environment: Mapping[str, str]) -> FileSystem:
-    from pyarrow.fs import S3FileSystem
-
+def _on_s3(source: S3, bucket: str, reveal: Reveal, environment: Mapping[str, str]) -> Callable[[], FileSystem]:
     endpoint = next((environment[name] for name in ENDPOINTS if environment.get(name)), None)
-    options: dict[str, Any] = {"region": _region(bucket, endpoint, environment)}
-    if (source.aws_access_key_id is None) != (source.aws_secret_access_key is None):
+    place, key, secret = (endpoint, _region(bucket, endpoint, environment)), *_keys_of(source)
+    if key is None or secret is None:
+        files = _file_system(place, **{"role_arn": source.role_arn} if source.role_arn else {})
+        return lambda: files
+
+    def connect() -> FileSystem:
+        keys = (reveal(key), reveal(secret))
+        if not source.role_arn:
+            return _by_keys(place, *keys)
+        found = assumed(f"S3 '{source.name}'", source.role_arn, *keys)
+        return _by_keys(place, found.key, found.secret, found.token)
+
+    connect()  # a secret that there is not is refused at once
+    return connect
+
+
+def _keys_of(source: S3) -> tuple[Credential | None, Credential | None]:
+    key, secret = source.aws_access_key_id, source.aws_secret_access_key
+    if (key is None) != (secret is None):
         raise InvalidValue(
             f"S3 '{source.name}': aws_access_key_id and aws_secret_access_key go together",
             hint="give both; or neither, and the server's own credentials are used",
         )
-    if source.aws_access_key_id is not None and source.aws_secret_access_key is not None:
-        options |= {
-            "access_key": reveal(source.aws_access_key_id),
-            "secret_key": reveal(source.aws_secret_access_key),
-        }
-    elif source.role_arn:
-        options["role_arn"] = source.role_arn
-    return S3FileSystem(endpoint_override=endpoint, connect_timeout=10, request_timeout=60, **options)
+    return key, secret
+
+
+@lru_cache(maxsize=64)
+def _by_keys(place: tuple[str | None, str], key: str, secret: str, token: str | None = None) -> FileSystem:
+    return _file_system(place, access_key=key, secret_key=secret, session_token=token)
+
+
+def _file_system(place: tuple[str | None, str], **credentials: Any) -> FileSystem:
+    from pyarrow.fs import S3FileSystem
+
+    endpoint, region = place
+    timeouts: dict[str, Any] = {"connect_timeout": 10, "request_timeout": 60}
+    return S3FileSystem(endpoint_override=endpoint, region=region, **timeouts, **credentials)
 
 
 def _region(bucket: str, endpoint: str | None, environment: Mapping[str, str]) -> str:
