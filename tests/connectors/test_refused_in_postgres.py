@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from tests.connectors.sink_shop import Shop, shop
 from tests.deployed import Deployed
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import Postgres, sinks
+from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import Transient, UmbelError
 
 
 def writer_of(server: PostgresServer, *statements: str) -> Any:
     """Return a writer to a table with the columns `id`, `name` and `parent`."""
-    from umbel.connectors.postgres.sink import TableWriter
     from umbel.types.dtypes import Int, Optional, Str
     from umbel.types.schema import Schema
 
@@ -84,6 +85,56 @@ def test_a_table_that_is_wrong_itself_refuses_no_row(postgres_server: PostgresSe
     with pytest.raises(UmbelError) as caught:
         writer.write([change(1, "a")], sinks.SinkPosition(1))
     assert not isinstance(caught.value, sinks.RowsRefused)
+
+
+TRIGGER = """CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS
+    $$BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = 'MY001'; END$$"""
+
+
+@pytest.mark.parametrize(
+    ("statements", "remedy"),
+    [
+        (["ALTER TABLE t DROP CONSTRAINT t_pkey"], 'ALTER TABLE "t" ADD UNIQUE ("id")'),
+        (
+            ["ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id) DEFERRABLE"],
+            "a constraint that is not deferrable",
+        ),
+        (["ALTER TABLE t DROP name, ADD name text GENERATED ALWAYS AS ('x') STORED"], "columns, triggers and rules"),
+        ([TRIGGER, "CREATE TRIGGER t BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION no()"], "triggers and rules"),
+    ],
+)
+def test_a_table_that_is_changed_in_the_middle_is_reported_with_a_remedy(
+    postgres_server: PostgresServer, statements: list[str], remedy: str
+) -> None:
+    writer, rows = writer_of(postgres_server, TABLE.format(name="", parent=""))
+    writer.write([change(1, "a")], sinks.SinkPosition(0))
+    postgres_server.run(*statements, database=writer._server.database)
+    with pytest.raises(UmbelError) as caught:
+        writer.write([change(2, "b")], sinks.SinkPosition(1))
+    assert not isinstance(caught.value, sinks.RowsRefused)
+    assert remedy in str(caught.value.hint)
+    assert 'table "t"' in caught.value.message
+    assert [row[0] for row in rows()] == [1]
+
+
+def test_a_policy_is_reported_with_a_remedy(postgres_server: PostgresServer) -> None:
+    writer, _ = writer_of(
+        postgres_server,
+        TABLE.format(name="", parent=""),
+        "DROP ROLE IF EXISTS limited",
+        "CREATE ROLE limited LOGIN PASSWORD 'new'",
+        "GRANT ALL ON SCHEMA public TO limited",
+        "GRANT ALL ON t TO limited",
+    )
+    limited = TableWriter(replace(writer._server, user="limited", password="new"), "t", writer._options)
+    postgres_server.run("ALTER TABLE umbel_sinks OWNER TO limited", database=writer._server.database)
+    limited.position()
+    statements = "ALTER TABLE t ENABLE ROW LEVEL SECURITY", "CREATE POLICY few ON t USING (id < 10)"
+    postgres_server.run(*statements, database=writer._server.database)
+    limited.write([change(1, "a")], sinks.SinkPosition(0))
+    with pytest.raises(UmbelError) as caught:
+        limited.write([change(11, "b")], sinks.SinkPosition(1))
+    assert "ALTER ROLE limited BYPASSRLS" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

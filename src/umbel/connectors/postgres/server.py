@@ -28,7 +28,7 @@ PARAMETERS = (
     "target_session_attrs",
 )
 """The names that `jdbc_params` may have, those of libpq."""
-_AGAIN = ("08", "40", "53", "55", "57", "58", "XX")
+AGAIN = ("08", "40", "53", "55", "57", "58", "XX")
 """Classes of SQLSTATE after which another attempt may succeed: connection, conflict, resources, shutdown, input and output."""
 _LASTING = {
     "password authentication failed": "correct username= and password= of the source",
@@ -110,7 +110,7 @@ class Server(DatabaseServer):
             return Transient(f"{self.title}: {text}", hint=SLOTS_HINT)
         if state in {"", "58P01"} and "has already been removed" in text:
             return Terminal(f"{self.title}: the server lacks WAL of the replication slot: {text}", hint=ANEW)
-        if not state or state.startswith(_AGAIN):
+        if not state or state.startswith(AGAIN):
             return Transient(f"{self.title}: {text}", hint="see that the server runs and can be reached")
         if state == "42501":
             return InvalidValue(f"{self.title}: {text}", hint=f"GRANT SELECT on it to {self.login}")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from umbel.connectors.postgres.server import PostgresDescription, Server, describe, driver
+from umbel.connectors.postgres.server import AGAIN, PostgresDescription, Server, describe, driver
 from umbel.connectors.sinks import (
     Isolation,
     PlainRow,
@@ -44,6 +44,8 @@ _OF_ROWS = ("22", "23", "44", "54000", "P0001")
 """Classes of SQLSTATE of values: data, constraints, conditions of views, too long for an index, raised by a trigger."""
 _OF_SEVERAL_ROWS = frozenset({"23503", "23505", "23P01", "P0001"})
 """SQLSTATE of references, duplicates and overlaps: other rows may mend them."""
+_DEFERRABLE, _ROW_SECURITY = "does not support deferrable", "row-level security policy"
+_MEND = "let the table, its columns, triggers and rules take the rows; the sink then goes on"
 _HINT = "let the table accept it, or leave such rows out in the dataset's pipeline"
 
 
@@ -155,18 +157,32 @@ class TableWriter(SinkWriter):
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
-            raise InvalidValue(
-                f"{self._server.title}: {error.diag.message_primary}",
-                hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {self._table} TO {self._server.login}",
-            ) from None
+            text, login = str(error.diag.message_primary), self._server.login
+            hint = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {self._table} TO {login}"
+            if _ROW_SECURITY in text:
+                hint = f"ALTER ROLE {login} BYPASSRLS, or give the table a policy by which {login} sees and writes all rows"
+            raise InvalidValue(f"{self._server.title}: {text}", hint=hint) from None
         except psycopg.Error as error:
             state = error.sqlstate or ""
             if not state.startswith(_OF_ROWS):
-                raise
+                if (remedy := self._remedy(state, str(error.diag.message_primary))) is None:
+                    raise
+                what = f"{self._title}: {error.diag.message_primary} (SQLSTATE {state})"
+                raise InvalidValue(what, hint=remedy) from None
             details = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
             refused = RowsRefused(f"{self._title}: {details:.400} (SQLSTATE {state})", hint=_HINT)
             refused.depends_on_others = state in _OF_SEVERAL_ROWS
             raise refused from None
+
+    def _remedy(self, state: str, text: str) -> str | None:
+        """Return the remedy for a table that takes no rows as it is.
+
+        None if another attempt may succeed.
+        """
+        if state == "42P10" or _DEFERRABLE in text:
+            keys = ", ".join(self._quoted(self._options.schema.key_names))
+            return f"ALTER TABLE {self._table} ADD UNIQUE ({keys}): a constraint that is not deferrable, or an index of all rows"
+        return None if not state or state.startswith(AGAIN) else _MEND
 
     @property
     def _title(self) -> str:
