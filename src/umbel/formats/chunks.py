@@ -16,6 +16,9 @@ MAX_ROW = 8 << 20
 RAW_RETAINED = 64 << 10
 """Bytes retained of a row rejected unread."""
 
+COMPRESSED = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"\x28\xb5\x2f\xfd")
+"""Beginnings of what Polars takes for compressed by gzip, zlib or zstd, and decompresses unasked."""
+
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk where little memory is to be taken."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from umbel.formats.chunks import CHUNK_BYTES, MAX_ROW, RAW_RETAINED, Chunk, chunks, last_line
+from umbel.formats.chunks import CHUNK_BYTES, COMPRESSED, MAX_ROW, RAW_RETAINED, Chunk, chunks, last_line
 from umbel.formats.declarations import CSV
 from umbel.formats.stored import StoredFile
 from umbel.types.raw import Raw, rejects
@@ -76,11 +76,13 @@ class Delimited:
     def _parse(self, data: bytes) -> pl.DataFrame | None:
         if not data:
             return self._nothing(0)
-        schema = dict.fromkeys(self.names, pl.String())
-        if data.startswith(_BOM):
-            data = _BOM + data  # Polars leaves out one, but only that of a file is none of its first value
+        schema, skipped = dict.fromkeys(self.names, pl.String()), 0
+        if data.startswith((_BOM, *COMPRESSED)):  # Polars would leave out the mark, or decompress the rows
+            data, skipped = b"-\n" + data, 1
         try:
-            return pl.read_csv(io.BytesIO(data), has_header=False, schema=schema, separator=self.delimiter)
+            return pl.read_csv(
+                io.BytesIO(data), has_header=False, schema=schema, separator=self.delimiter, skip_rows=skipped
+            )
         except pl.exceptions.PolarsError:
             return None
 
@@ -173,7 +175,8 @@ def _parsed_header(record: bytes, end: int, delimiter: str) -> _Header:
     if not text.strip():
         return _Header((), end, record, "the header names no columns")
     try:
-        frame = pl.read_csv(io.StringIO(text), has_header=False, infer_schema=False, separator=delimiter)
+        lines = io.StringIO(f"-\n{text}")  # Polars would decompress a text that begins as a compressed one
+        frame = pl.read_csv(lines, has_header=False, infer_schema=False, separator=delimiter, skip_rows=1)
     except pl.exceptions.PolarsError:
         return _Header(
             (), end, record, "the header is not a delimited row: a quote in the middle of a name, or not closed"

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from umbel.formats.chunks import MAX_ROW
+from umbel.formats.chunks import COMPRESSED, MAX_ROW
 from umbel.formats.json_keys import ESCAPED_KEY, examine
 from umbel.types.dtype import DType, nulls
 from umbel.types.json_values import revive, with_nan
@@ -49,7 +49,7 @@ class _Fast:
 
     def read(self, data: bytes) -> pl.DataFrame | None:
         """Return the rows of some lines, None if they must be read one by one."""
-        if _has_long_line(data):
+        if _has_long_line(data) or data.startswith(COMPRESSED):
             return None
         try:
             if b"\\" in data and _contains(data, _ESCAPES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from codecs import BOM_UTF8
@@ -297,3 +298,20 @@ def test_only_the_beginning_of_a_file_has_a_byte_order_mark(
     values = [("\ufeffa", 1), ("\ufeffb", 2), ("\ufeff", 3)]
     assert found.values() == [("a", 0), *values, *values]
     assert found.reasons() == ["3 fields where 2 are expected"]
+
+
+@pytest.mark.parametrize(
+    "begin", [*chunks.COMPRESSED, b"x\x01\x01", *(gzip.compress(b"{}", mtime=0)[:n] for n in (5, 100))]
+)
+def test_a_row_that_begins_as_compressed_data_is_refused_alone(tmp_path: Path, begin: bytes) -> None:
+    good = b'{"i": 1, "f": 2.0, "s": "a"}\n'
+    found = outcome(tmp_path, begin + b"\n" + good * 2, "json", THREE)
+    assert found[-2:] == outcome(tmp_path, good * 2, "json", THREE)
+    assert all("broken JSON" in reason for reason, _ in found[:-2])
+    form = CSV(headers=list(THREE))
+    assert outcome(tmp_path, begin + b",2,3\n4,5,6\n", form, THREE)[-1] == ("4", "5", "6")
+    assert outcome(tmp_path, begin + b",f,s\n4,5,6\n", CSV(), THREE)[-1] == (None, "5", "6")
+
+
+def test_a_text_that_begins_as_compressed_data_is_read(tmp_path: Path) -> None:
+    assert outcome(tmp_path, b"x\x01,2,3\n", CSV(headers=["s", "f", "i"]), THREE) == [("3", "2", "x\x01")]
