@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -44,6 +45,16 @@ class GcsServer:
         """Write an object."""
         query = {"uploadType": "media", "name": name}
         httpx.post(f"{self.url}/upload/storage/v1/b/{bucket}/o", params=query, content=content).raise_for_status()
+
+    def put_compressed(self, bucket: str, name: str, content: bytes) -> None:
+        """Write an object with `Content-Encoding: gzip`, as `gsutil cp -Z` does."""
+        facts = json.dumps({"name": name, "contentEncoding": "gzip"}).encode()
+        packed = gzip.compress(content)
+        parts = [b"Content-Type: application/json\r\n\r\n" + facts, b"Content-Type: text/plain\r\n\r\n" + packed]
+        body = b"".join(b"--part\r\n" + part + b"\r\n" for part in parts) + b"--part--\r\n"
+        headers = {"Content-Type": "multipart/related; boundary=part"}
+        url = f"{self.url}/upload/storage/v1/b/{bucket}/o"
+        httpx.post(url, params={"uploadType": "multipart"}, content=body, headers=headers).raise_for_status()
 
 
 def started_or_missing(folder: Path) -> Iterator[GcsServer]:

@@ -87,13 +87,27 @@ def _on_s3(bucket: str, endpoint: str | None, region: str, keys: Keys | None) ->
 
 
 def gcs_bucket(source: GCS, bucket: str) -> Any:
-    """Return a bucket of Google's, or the folder in its place."""
+    """Return a bucket of Google's, or the folder in its place.
+
+    Raises:
+        InvalidValue: the key is none of a service account, or the name is not one of a bucket.
+        Transient: a secret does not exist.
+    """
     import_store()
+    from obstore.exceptions import BaseError
+
     check_name(bucket, f"GCS '{source.name}', bucket '{bucket}'")
     if location := os.environ.get(LOCATION):
         return _folder(str(folder_of(location) / bucket))
     key = source.service_account_key
-    return _on_gcs(bucket, None if key is None else resolved(key))
+    try:
+        return _on_gcs(bucket, None if key is None else resolved(key))
+    except BaseError:  # whose text has parts of the key
+        what = "the worker's own credentials are none" if key is None else "its service_account_key is no key"
+        raise InvalidValue(
+            f"GCS '{source.name}': {what} of a service account",
+            hint="the JSON that Google Cloud gives for a key of a service account, as it is",
+        ) from None
 
 
 @lru_cache(maxsize=64)

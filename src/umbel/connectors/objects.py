@@ -27,6 +27,8 @@ CLIENT = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds
 
 CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
+_DECODED = "GCS error: Received non-partial response"
+"""What the client says of an object that Google's storage decompresses."""
 _UNREADABLE = re.compile(r'Path "(.+)"(?: contained|: Encountered)', re.DOTALL)
 """Matches the name in the error of an object that the client cannot name."""
 LASTING = {
@@ -159,6 +161,11 @@ class Objects:
             return FileLostError("the object is archived: restore it, and copy it to another name")
         if isinstance(error, exceptions.PreconditionError):
             return FileLostError(OVERWRITTEN)
+        if _DECODED in text:
+            return FileLostError(
+                "the storage decompresses it, as it has Content-Encoding: gzip, and sends no parts of it: "
+                "store it under another name, without that header, and with .gz at the end of the name"
+            )
         if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
             return FileNotFoundError()
         if isinstance(error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or (
