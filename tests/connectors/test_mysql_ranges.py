@@ -15,7 +15,7 @@ import pytest
 from tests.connectors.killing import SCRIPT, Worker
 from tests.connectors.mysql_copies import Copies
 from tests.connectors.mysql_shop import ORDERS, database, shop
-from tests.connectors.shop_datasets import deployed, letters, until
+from tests.connectors.shop_datasets import deployed, letters, process, troubles, until
 from tests.connectors.test_mysql_changes import drained, is_equal, native
 from tests.connectors.test_mysql_server import purge
 from tests.deployed import Deployed, wait_until
@@ -24,6 +24,7 @@ from umbel.connectors import ref, source
 from umbel.connectors.mysql import replication
 from umbel.connectors.staging import Stage
 from umbel.datasets import dataset
+from umbel.errors import InvalidValue
 
 __owner__ = "shop@example.com"
 SMALL = """
@@ -256,6 +257,28 @@ def test_an_interrupted_copy_goes_on_after_its_last_range(
         assert letters(made) == []
     first = copies.ranges[0]
     assert copies.ranges == [first, first - 2, first - 2, first - 5]
+
+
+def test_a_login_that_is_refused_in_the_middle_of_a_copy_leaves_no_range_out(
+    mysql_server: MySQLServer, name: str, tmp_path: Path, copies: Copies
+) -> None:
+    """Its report is staged behind complete ranges, and batches run before the copy goes on."""
+    run, refusals = filled(mysql_server, name), [3, 1]
+
+    def step(place: int) -> None:
+        if refusals and place == refusals[0]:
+            raise InvalidValue(f"access denied {refusals.pop(0)}", hint="correct the password")
+
+    copies.step = step
+    with deployed(tmp_path, events(mysql_server, name)) as made:
+        until(made, lambda: troubles(tmp_path))
+        process(made, 1.0)
+        until(made, lambda: made.taken().get("Events", 0) >= 10_002)  # both reports count as taken
+        run("INSERT INTO orders VALUES (20000, 'after', now(6))")
+        until(made, lambda: 20_000 in made.changes("Events")["n"])
+        assert sorted(made.changes("Events")["n"]) == [*range(1, 10_001), 20_000]
+        assert {each.reason.partition(";")[0] for each in letters(made)} == {"access denied 3", "access denied 1"}
+    assert len(copies.ranges) == 3
 
 
 def test_what_was_read_of_an_interrupted_range_is_not_there_twice(

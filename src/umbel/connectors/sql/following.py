@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import polars as pl
@@ -49,9 +50,11 @@ class FollowedSource(TableSource):
 
     def visible(self) -> Sequence[int]:
         state = self.stage.state()
-        token, spans = state.get("snapshot"), state.get("spans")
+        token, spans, copying = state.get("snapshot"), state.get("spans"), state.get("copy", {}).get("snapshot", "")
         parts = (self.stage.part(number) for number in self.stage.numbers())
-        return [part.number for part in parts if self._counts(part, token, spans)]
+        # a report behind parts of a copy that goes on waits for them: a position behind it is one behind them
+        ready = takewhile(lambda part: part.facts.get("snapshot") != copying, parts)
+        return [part.number for part in ready if self._counts(part, token, spans)]
 
     def _counts(self, part: StagedPart, token: str | None, spans: Sequence[Sequence[int]] | None) -> bool:
         """Return whether a part is of no interrupted copy, nor of an interrupted range."""
