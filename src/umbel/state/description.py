@@ -90,10 +90,11 @@ class StoreDescription:
         files.put(NAME, json.dumps({"format": FORMAT, "shards": shards, "identity": identity}).encode())
 
     def _read(self) -> None:
+        was_made = self._is_made  # another thread may make it meanwhile
         try:
             text = self._files.read(NAME)
         except FileNotFoundError:
-            if self._is_made:
+            if was_made:
                 raise Damaged(f"the state is missing: {self._files}/{NAME}", hint=REMEDY) from None
             return
         try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,39 @@ def test_one_that_is_gone_is_damage(tmp_path: Path) -> None:
     (tmp_path / NAME).unlink()
     with pytest.raises(Damaged, match="missing"):
         _ = description.identity
+
+
+class Awaited(LocalFiles):
+    """Files of which one, once it was found missing, is waited for before that is told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.looked, self.written = threading.Event(), threading.Event()
+
+    def read(self, name: str, *where: Any, **more: Any) -> bytes:
+        try:
+            return super().read(name, *where, **more)
+        except FileNotFoundError:
+            if threading.current_thread().name == "slow":
+                self.looked.set()
+                assert self.written.wait(10)
+            raise
+
+
+def test_one_that_another_thread_makes_meanwhile_is_not_gone(tmp_path: Path) -> None:
+    files, found = Awaited(tmp_path), list[Any]()
+    description = StoreDescription(files, 1)
+
+    def look() -> None:
+        try:
+            found.append(description.is_made())
+        except Damaged as error:
+            found.append(error)
+
+    thread = threading.Thread(target=look, name="slow")
+    thread.start()
+    assert files.looked.wait(10)
+    description.make(lambda: None)
+    files.written.set()
+    thread.join()
+    assert found == [True]
