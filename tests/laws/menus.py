@@ -58,15 +58,12 @@ def _menu(draw: Draw, twin: Twin, *, queried: bool) -> list[Entry]:
     menu: list[Entry] = [(Count, {})]
     numeric = named(twin, *NUMERIC)
     for of in numeric:
-        if not (
-            of[1:].isdigit() and twin.schema.dtypes[of] == OPTIONAL_FLOAT
-        ):  # of an aggregation: as large, see below
-            menu += [(kind, {"of": of}) for kind in (Sum, Average, Stddev)]
+        dtype = twin.schema.dtypes[of]
+        is_large = dtype in (CENTS, OPTIONAL_CENTS)  # some are so large that to retract them costs digits
+        if not (of[1:].isdigit() and dtype == OPTIONAL_FLOAT):  # of an aggregation: as large
+            menu += [(kind, {"of": of}) for kind in (Sum, Average, *([] if is_large else [Stddev]))]
         menu += [(Quantile, {"of": of, "p": 0.5, "approx": True})]
-        if queried and twin.schema.dtypes[of] not in (
-            CENTS,
-            OPTIONAL_CENTS,
-        ):  # some are so large that retractions cost digits
+        if queried and not is_large:
             menu += [(ExpDecaySum, {"of": of, "half_life": "30s"})]
     for of in (*numeric, *named(twin, *ORDERED)):
         menu += [(Max, {"of": of}), (Min, {"of": of})]
