@@ -68,6 +68,16 @@ class Worker:
             self._process.wait()
 
 
+def killed(worker: Worker, writer: threading.Thread, kills: int, chance: random.Random) -> None:
+    """Kill a worker again and again while a thread writes, and wait for the end of the thread."""
+    writer.start()
+    for _ in range(kills):
+        worker.begin()
+        time.sleep(chance.uniform(0.0, 1.5))
+        worker.kill("driver")
+    writer.join()
+
+
 @dataclass(frozen=True)
 class Site:
     """A database server with the tables `orders`, `people` and `events`.

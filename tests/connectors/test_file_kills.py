@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.connectors.killing import Worker
+from tests.connectors.killing import Worker, killed
 from tests.connectors.s3_shop import lines
 from tests.connectors.shop_datasets import deployed, letters
 from tests.deployed import wait_until
@@ -70,13 +70,8 @@ def test_every_row_comes_once(tmp_path: Path, rows: int) -> None:
     with deployed(tmp_path, clicks(folder)) as made:
         worker = Worker(tmp_path / "umbel", log)
         writer = threading.Thread(target=written, args=(folder, random.Random(chance.random()), rows))
-        writer.start()
         try:
-            for _ in range(KILLS):
-                worker.begin()
-                time.sleep(chance.uniform(0.0, 1.5))
-                worker.kill("driver")
-            writer.join()
+            killed(worker, writer, KILLS, chance)
 
             def is_done() -> bool:
                 worker.mind()

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.connectors.killing import Worker
+from tests.connectors.killing import Worker, killed
 from tests.connectors.shop_datasets import deployed, letters, orders, rows_of
 from tests.deployed import Deployed, wait_until
 from tests.seeds import new_seed
@@ -181,13 +181,8 @@ def test_the_datasets_are_what_the_tables_are(make: Callable[[Path, int], Any], 
         log = tmp_path / "worker.log"
         worker = Worker(tmp_path / "umbel", log)
         writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1), first))
-        writer.start()
         try:
-            for _ in range(KILLS):
-                worker.begin()
-                time.sleep(chance.uniform(0.0, 1.5))
-                worker.kill("driver")
-            writer.join()
+            killed(worker, writer, KILLS, chance)
 
             def is_done() -> bool:
                 worker.mind()

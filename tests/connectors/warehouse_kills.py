@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.connectors.killing import Worker
+from tests.connectors.killing import Worker, killed
 from tests.connectors.shop_datasets import deployed, letters, rows_of
 from tests.deployed import wait_until
 
@@ -36,13 +36,8 @@ def run(folder: Path, datasets: Sequence[Any], write: Callable[[int, int], None]
     total, log = EXISTING + ROUNDS * PER_ROUND, folder / "worker.log"
     with deployed(folder, *datasets) as made:
         worker, writer = Worker(folder / "umbel", log), threading.Thread(target=written)
-        writer.start()
         try:
-            for _ in range(KILLS):
-                worker.begin()
-                time.sleep(chance.uniform(0.0, 1.5))
-                worker.kill("driver")
-            writer.join()
+            killed(worker, writer, KILLS, chance)
 
             def is_done() -> bool:
                 worker.mind()
