@@ -37,15 +37,16 @@ class Secrets:
         Raises:
             UnknownName: there is no secret of that name.
         """
-        provider = current.get() or next(iter(_of_process), None)
-        try:
-            if provider is not None:
+        provider, variable = current.get() or next(iter(_of_process), None), PREFIX + name
+        if provider is not None:
+            try:
                 return provider.get(name)
-            raise UnknownName(f"secret '{name}' does not exist", hint=f"set {PREFIX}{name}, or add it with add_secret")
-        except UnknownName:
-            if PREFIX + name not in os.environ:
-                raise
-        return os.environ[PREFIX + name]
+            except UnknownName:
+                if variable not in os.environ:
+                    raise
+        elif variable not in os.environ:
+            raise UnknownName(f"secret '{name}' does not exist", hint=f"set {variable}, or add it with add_secret")
+        return os.environ[variable]
 
     def __getitem__(self, name: str) -> str:
         return self.get(name)

@@ -64,7 +64,6 @@ class BatchReport:
         read: the keys of the sources that were read.
         letters: rows that user functions rejected.
         ends: how far tasks have written the journals, by shard.
-        written: how many frames of each node's changes the parts have already, of those in the result.
     """
 
     result: BatchResult = field(default_factory=BatchResult)
@@ -75,7 +74,6 @@ class BatchReport:
     read: set[str] = field(default_factory=set)
     letters: Letters = field(default_factory=Letters)
     ends: dict[int, JournalEnd] = field(default_factory=dict)
-    written: Counter[int] = field(default_factory=Counter)
 
     def add_intake(self, summary: Mapping[str, Any]) -> None:
         """Add the summary of some rows of a split."""
@@ -185,7 +183,6 @@ class MicroBatch:
         with self.deployment.changes.writing(self.stamp) as writing:
 
             def write(name: str, number: int, frames: Sequence[pl.DataFrame]) -> None:
-                batch_report.written[number] += len(frames)
                 writing.begin(self.graph.nodes[number], name, frames)
 
             if is_large := self.plan.size > TAILED:
@@ -206,11 +203,6 @@ class MicroBatch:
             batch_report.add_intake(taken.summary)
             output.add(taken.output)
         return output
-
-    def _written(self, name: str, changes: tuple[int, Sequence[pl.DataFrame]]) -> ChangeLogPart:
-        """Write changes of a node as a part of its change log."""
-        number, frames = changes
-        return self.deployment.changes.write_part(self.graph.nodes[number], self.stamp, name, frames)
 
     def _taken_in(self, letters: Letters) -> list[Intake]:
         """Return what was read from the splits, in their order.
@@ -293,13 +285,9 @@ class MicroBatch:
         changes, graph, batch = self.deployment.changes, self.graph, self.stamp.batch
         by_log = {node.log: node for node in graph.nodes}
         before = {log: due for log, due in self.dues.items() if log in by_log}
-        logged = batch_report.result.logged
-        retained, parts = [graph.nodes[number] for number in logged], list(batch_report.parts)
-        if self.plan.size > TAILED:  # not by the size of the changes: a batch that is run again goes the same way
-            left = {number: frames[batch_report.written[number] :] for number, frames in logged.items()}
-            computed = [(number, frames) for number, frames in left.items() if frames]
-            parts += in_threads(partial(self._written, "computed"), computed)
-            retained = []
+        logged, parts = batch_report.result.logged, batch_report.parts
+        # those of a large batch are written; not by the size of the changes: a batch that is run again goes the same way
+        retained = [] if self.plan.size > TAILED else [graph.nodes[number] for number in logged]
         changes.commit(batch, parts, by_log)
         moved = {part.log: by_log[part.log] for part in parts}
         moved |= {
