@@ -25,7 +25,7 @@ from tests.laws.values import micros_of, stored
 from tests.profiles import examples
 from tests.reference import SECOND, Change, continuous, is_found, tiled
 from tests.reference_operators import current, grouped
-from umbel.aggregates import Average, Count, Distinct, LastK, Max, Sum
+from umbel.aggregates import Average, Count, Distinct, FirstK, LastK, Max, Sum
 from umbel.expr import col
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
@@ -378,3 +378,18 @@ def test_nan_is_a_key_like_others(window: Any) -> None:
     else:
         counted = there.aggregate(["f"], [Count(into_field="n")], window=window)
     again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"D": counted, "L": there.latest("f")}, 1000))
+
+
+@pytest.mark.parametrize("kind", [LastK, FirstK])
+def test_a_late_row_takes_away_what_follows_it_and_not_what_precedes_it(kind: Any) -> None:
+    """Two changes at one instant, one of each sign, were taken for one row that was retracted."""
+    events = tuple(event(0, "a", 10 * place + 1) for place in (*range(1, 5), *range(6, 14), 5))
+    ever = [Count(window=Hopping("forever", "10s"), into_field="n")]
+    counted = Twin.of("E", EVENTS, appends=True).aggregate(["k", "g"], ever)
+    window = Continuous("forever")
+    ends = [kind(of="k", limit=2, dedup=False, dropnull=False, window=window, into_field="ends")]
+    program = Program.numbered({"E": Source(EVENTS, events)}, {"D": counted.aggregate(["g"], ends)}, 100_000)
+    live = Live(program, 1)
+    for rows in (program.sources["E"].rows[:-1], program.sources["E"].rows[-1:]):
+        live.feed([("E", 0, list(rows))])
+    check(program, live.outcome(), [])

@@ -222,11 +222,12 @@ class Tiles:
         return found.with_columns((pl.col(WEIGHT) * self._numbers(found)).alias(CHECKSUM)) if self.is_keyed else found
 
     def _numbers(self, placed: pl.DataFrame) -> pl.Series:
-        """Return a positive number for each row of keyed input: a hash of its contents.
+        """Return a positive number for each row of keyed input, a hash of its contents.
 
         It has 40 bits, so that millions of them can be summed up.
         """
-        names = dict.fromkeys([SEQ, UNTIL, *(at.of for _, at in self.partials.parts if at.of)])
+        instant = [FIRST] if FIRST in self.partials.reads else []
+        names = dict.fromkeys([SEQ, UNTIL, *instant, *(at.of for _, at in self.partials.parts if at.of)])
         hashes = hash64(placed.select(pl.struct(*names).alias(CHECKSUM)).to_series())
         return (hashes // 2**24).cast(pl.Int64) + 1
 
