@@ -189,7 +189,8 @@ class PackedNumbers:
         if self._base is not None:
             np.add(found, self._base, found)
         if self._other is not None:
-            np.add(found, self._other[rows].view(_INT64), found)
+            others = self._other[rows].view(_INT64)
+            np.add(found, others[..., 0] if self._is_decimal else others, found)  # the high half is the sign
         if self._kind is _INT64:
             return found
         return np.stack((found, found >> 63), axis=1).view(_UINT64) if self._is_decimal else found.astype(self._kind)

@@ -43,6 +43,13 @@ def nested(count: int) -> pl.DataFrame:
                 dtype=pl.Struct({"a": pl.List(pl.String), "b": pl.Boolean}),
             ),
             "pair": pl.Series([[n % 999, n % 7] for n in numbers], dtype=pl.Array(pl.Int16, 2)),
+            **{
+                f"{dtype}{name}": pl.Series([37 * n * n + apart * (n % 5) - 900 for n in numbers], dtype=pl.Int64).cast(
+                    dtype
+                )
+                for dtype in (pl.Int64(), pl.Datetime("us", "UTC"), pl.Decimal(20, 2), pl.Decimal(38, 3))
+                for name, apart in {"first": 0, "near": 1, "equal": 1, "before": -1}.items()
+            },
         }
     )
     return stored_frame(rows, schema_for(rows), "t")
