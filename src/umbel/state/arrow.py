@@ -77,6 +77,28 @@ def nulls_of(column: pl.Series) -> NDArray[np.bool_] | None:
     return column.is_null().to_numpy() if column.null_count() else None
 
 
+def table_of(frame: pl.DataFrame) -> pa.Table:
+    """Return a frame as a table that Arrow can write as a stream or file.
+
+    The values of lists that are all empty can be a slice of nothing that begins behind other values, whose size in bytes is
+    unknown: Arrow writes a negative one (pyarrow 26), and nobody can read the file. Such columns are copied.
+    """
+    table = frame.to_arrow(compat_level=_PLAIN)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type) and any(map(_has_slice_of_nothing, table.column(place).chunks)):
+            table = table.set_column(place, field, table.column(place).take(np.arange(len(table))))
+    return table
+
+
+def _has_slice_of_nothing(array: pa.Array) -> bool:
+    kind = array.type
+    if not len(array) and array.offset:
+        return True
+    if pa.types.is_struct(kind):
+        return any(_has_slice_of_nothing(array.field(place)) for place in range(kind.num_fields))
+    return pa.types.is_nested(kind) and _has_slice_of_nothing(array.values)
+
+
 def to_series(array: Any, name: str) -> pl.Series:
     """Return an Arrow array as a Polars column."""
     column = pl.from_arrow(array)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
+from umbel.state.arrow import table_of
 from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _RECORD = struct.Struct("<4sIQII")
 _EXTENT = struct.Struct("<4sQII")
 _BEGIN = b"URec"
-_PLAIN = pl.CompatLevel.oldest()
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 RECORD_BYTES = _RECORD.size
 """Bytes of a record before its payload."""
@@ -99,7 +99,7 @@ class JournalRecord:
 
 def _stream(frame: pl.DataFrame) -> memoryview:
     sink = pa.BufferOutputStream()
-    arrow = frame.to_arrow(compat_level=_PLAIN)
+    arrow = table_of(frame)
     with pa.ipc.new_stream(sink, arrow.schema, options=_COMPRESSED) as writer:
         writer.write_table(arrow)
     return memoryview(sink.getvalue())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,9 +14,11 @@ import pytest
 
 from umbel.errors import Damaged, InvalidType, InvalidValue
 from umbel.state.keys import encode_keys
+from umbel.state.port import Stamp
 from umbel.state.runs.addresses import hash_keys, merge_frames, stored_frame
 from umbel.state.runs.block import Block
-from umbel.state.runs.rules import HASH, KEY, ReplaceRule, SumRule, TableSchema
+from umbel.state.runs.records import RECORD_BYTES, JournalRecord
+from umbel.state.runs.rules import HASH, KEY, REMOVED, ReplaceRule, SumRule, TableSchema
 from umbel.state.runs.run import BLOCK_ROWS, RunFile, pack_run
 
 
@@ -73,6 +76,32 @@ def test_rows_come_back_as_written(count: int) -> None:
     chosen = np.array([count - 1, 0, count // 2])
     assert opened(pack_run(rows, "t")).take(chosen).equals(rows[chosen])
     assert run.check() == count
+
+
+NESTED: dict[str, tuple[pl.DataType, Any]] = {
+    "int": (pl.Int64(), 1),
+    "float": (pl.Float64(), 1.5),
+    "date": (pl.Date(), dt.date(2024, 1, 1)),
+    "decimal": (pl.Decimal(28, 2), Decimal("1.25")),
+    "text": (pl.String(), "x"),
+    "struct": (pl.Struct({"a": pl.Int64(), "b": pl.String()}), {"a": 1, "b": "x"}),
+    "list": (pl.List(pl.Int64()), [1, 2]),
+    "array": (pl.Array(pl.Int16(), 2), [1, 2]),
+    "lists": (pl.Struct({"l": pl.List(pl.Int64())}), {"l": [1, 2]}),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_empty_lists_that_followed_others_come_back(kind: str) -> None:
+    dtype, value = NESTED[kind]
+    lists = pl.DataFrame({"list": pl.Series([[value, value], [], None], dtype=pl.List(dtype))})
+    empty = pl.concat([lists[2:3], lists[1:2]], rechunk=False)[[0, 1]]
+    rows = empty.select(pl.Series(KEY, [b"a", b"b"]), "list", pl.struct("list").alias("deep"))
+    record = JournalRecord(Stamp(1, 1), ("o",), {"o/t": rows})
+    assert JournalRecord.unpack(bytes(record.pack()[RECORD_BYTES:])).frames["o/t"].equals(rows)
+    schema = TableSchema({name: rows.schema[name] for name in ("list", "deep")}, ReplaceRule())
+    stored = stored_frame(rows.with_columns(pl.lit(value=False).alias(REMOVED)), schema, "t")
+    assert opened(pack_run(stored, "t")).slice(0, 2).equals(stored)
 
 
 def test_a_hash_is_found_wherever_its_rows_lie() -> None:
