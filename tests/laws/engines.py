@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
+import tempfile
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,7 +23,7 @@ from tests.laws.twins import Program
 from tests.laws.values import micros_of
 from tests.reference import Change
 from tests.reference_operators import EVER
-from umbel.graph.execution import BatchResult, InProcess
+from umbel.graph.execution import BatchResult, InProcess, Writer
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Edge, StageOutput, add_seen, due, emit, run_shard
 from umbel.local.runner import LocalRunner
@@ -25,16 +31,24 @@ from umbel.operators.operator import Clock, Keyed
 from umbel.query.history import LogPart, replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.backfill_input import hand_on
+from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.progress import EventTimeProgress, Taken
 from umbel.spark.backfill_step import BEFORE_ALL, clocks_of_step
 from umbel.spark.packets import StageInput, address, announced, batches
+from umbel.state.file import FileStore
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp, Store
+from umbel.state.runs.maintenance import maintain
+from umbel.state.runs.shard import ShardOptions
 from umbel.types.schema import AT, WEIGHT
 
 Logs = dict[str, list[pl.DataFrame]]
 Piece = tuple[str, int, list[Change]]
 """A dataset, which of its sources, and rows of it."""
+IN_FILES = 0.3
+"""How many of the programs have their state in files."""
+SMALL = ShardOptions(journal_bytes=3000, part_rows=5, fan=2)
+"""Sizes with which a few rows make files, runs of several parts and merges."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,40 @@ def in_one_call(program: Program) -> Outcome:
 # ---- streamed --------------------------------------------------------------------------------------------------------
 
 
+class _KilledError(Exception):
+    pass
+
+
+@dataclass
+class LogFiles:
+    """Change logs in files.
+
+    Args:
+        logs: the change logs.
+        chance: decides how changes are written, and when tails are moved into tables.
+    """
+
+    logs: ChangeLogs
+    chance: random.Random
+    tails: dict[str, int] = field(default_factory=dict)
+
+    def write(self, node: GraphNode, frames: Sequence[pl.DataFrame], batch: int) -> None:
+        """Write the changes of a batch to a tail, as those of small batches, or as parts of a table."""
+        if batch != BEFORE_ALL and self.chance.random() < 0.5:
+            self.logs.keep(node, batch, frames, self.tails.get(node.log, -1))
+            self.tails[node.log] = batch
+        else:
+            cut = self.chance.randint(0, len(frames))
+            parts = [
+                self.logs.write_part(node, Stamp(1, batch), str(number), each)
+                for number, each in enumerate((frames[:cut], frames[cut:]))
+                if each
+            ]
+            self.logs.commit(batch, parts, {node.log: node})
+        if self.chance.random() < 0.3:
+            self.logs.flush(node, everything=True)
+
+
 @dataclass
 class Live:
     """A job that is fed batch by batch, with the watermarks of its sources.
@@ -104,11 +152,16 @@ class Live:
     Args:
         program: what runs.
         shards: of the state.
+        churn: decides whether state and change logs are in memory or in files, when these are flushed, merged and opened anew,
+            and which batches are killed and run again; in memory, and none, when None.
     """
 
     program: Program
     shards: int
+    churn: random.Random | None = None
     store: Store = field(init=False)
+    folder: Path | None = None
+    files: LogFiles | None = None
     graph: Graph = field(init=False)
     time: EventTimeProgress = field(default_factory=EventTimeProgress)
     logs: Logs = field(default_factory=lambda: defaultdict(list))
@@ -116,8 +169,28 @@ class Live:
     batch: int = 0
 
     def __post_init__(self) -> None:
-        self.store = MemoryStore(shards=self.shards)
+        if self.churn is not None and self.churn.random() < IN_FILES:
+            self.folder = Path(tempfile.mkdtemp())
+            weakref.finalize(self, shutil.rmtree, self.folder)
+            self.files = LogFiles(ChangeLogs(self.folder / "logs"), self.churn)
+        self.store = self._opened()
         self.graph = Graph(self.program.definitions())
+
+    def _opened(self) -> Store:
+        if self.folder is None:
+            return MemoryStore(shards=self.shards)
+        return FileStore(self.folder / "state", self.shards, SMALL, is_synced=False)
+
+    def maintain(self) -> None:
+        """Flush and merge state in files, or open it as another process would, now and then."""
+        if self.churn is None or not isinstance(self.store, FileStore):
+            return
+        for shard in self.store._shards:
+            if self.churn.random() < 0.7:
+                assert maintain(shard, flush_bytes=self.churn.choice((0, 1)))
+        if self.churn.random() < 0.3:
+            self.store.close()
+            self.store = self._opened()
 
     def feed(self, pieces: Iterable[Piece], *, is_loading: bool = False) -> None:
         """Run a batch over some rows of some sources.
@@ -126,8 +199,7 @@ class Live:
             pieces: the rows.
             is_loading: whether the sources have no watermark yet.
         """
-        output = StageOutput()
-        taken, read = list[Taken](), set[str]()
+        entered, taken, read = list[tuple[GraphNode, pl.DataFrame]](), list[Taken](), set[str]()
         keys = {(source.dataset, source.ordinal): source.key for source in self.graph.sources()}
         self.time.loading = frozenset(keys.values()) if is_loading else frozenset()
         watermarks = self.time.watermarks(self.graph)
@@ -135,34 +207,58 @@ class Live:
             changes = self.program.frame(name, rows)
             mark = watermarks.get(keys[name, ordinal])
             assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
-            emit(self.graph.entries[name], changes, output)
+            entered.append((self.graph.entries[name], changes))
             key, times = keys[name, ordinal], changes[AT].to_list()
             read.add(key)
             taken += [Taken(key, "", min(times), max(times))] if times else []
-        stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
-        self.keep(InProcess(self.graph, self.store).run(output, stamp, clocks), clocks)
+        self.keep(self.run(entered, clocks), clocks)
         self.time.saw(taken, read, has_final=any(node.is_final for node in self.graph.nodes))
         self.batch += 1
+        self.maintain()
 
-    def keep(self, result: BatchResult, clocks: Mapping[int, Clock]) -> None:
-        """Keep the event times and change logs of a batch."""
+    def run(self, entered: Sequence[tuple[GraphNode, pl.DataFrame]], clocks: Mapping[int, Clock]) -> BatchResult:
+        """Run a batch, now and then again after it was killed behind any stage or before it was noted."""
+
+        def once(write: Writer | None = None) -> BatchResult:
+            output = StageOutput()
+            for node, changes in entered:
+                emit(node, changes, output)
+            return InProcess(self.graph, self.store).run(output, Stamp(1, self.batch), clocks, write)
+
+        while self.churn is not None and self.churn.random() < 0.2:
+            with suppress(_KilledError):
+                once(self._kill)
+            self.maintain()
+        return once()
+
+    def _kill(self, number: int, changes: Sequence[pl.DataFrame]) -> None:
+        assert self.churn is not None
+        if self.churn.random() < 0.5:
+            raise _KilledError
+
+    def keep(self, result: BatchResult, clocks: Mapping[int, Clock], *, is_backfill: bool = False) -> None:
+        """Keep the event times and change logs of a batch, or of a backfill."""
         self.time.move(self.graph, result.moved)
         self.time.advance_stream_times(self.graph, due(self.graph.nodes, result.seen, clocks))
         for number, frames in result.logged.items():
             owner = self.graph.nodes[number].state_id
             self.logs[owner] += frames
             self.numbers[owner] += [self.batch] * len(frames)
+            if self.files is not None and frames:
+                self.files.write(self.graph.nodes[number], frames, BEFORE_ALL if is_backfill else self.batch)
 
     def log(self, node: GraphNode, first: int = 0, last: int | None = None) -> pl.DataFrame:
         """Return the change log of a node, or of some batches alone."""
+        if self.files is not None:
+            return self.files.logs.read(node, first=first or None, until=None if last is None else last - 1)
         numbered = zip(self.numbers[node.state_id], self.logs[node.state_id], strict=True)
         frames = [frame for number, frame in numbered if first <= number and (last is None or number < last)]
         return pl.concat(frames) if frames else node.operator.schema.empty()
 
     def part(self, node: GraphNode, part: LogPart) -> pl.DataFrame:
         """Return a part of the change log of a node."""
-        return part.taken(self.log(node))
+        return part.taken(self.log(node)) if self.files is None else self.files.logs.part(node, part)
 
     def outcome(self) -> Outcome:
         """Return what became of it."""
@@ -202,7 +298,7 @@ def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
 
 def streamed(program: Program, chance: random.Random) -> Outcome:
     """Run a program as a stream in batches of any size, on one or more shards; about half of them load a history."""
-    live = Live(program, chance.choice((1, 1, 2)))
+    live = Live(program, chance.choice((1, 1, 2)), copy(chance))
     parts = arrivals(program, chance)
     for number, batch in enumerate(parts):
         live.feed(batch, is_loading=number < len(parts) // 2)
@@ -220,7 +316,7 @@ def at_rest(program: Program, chance: random.Random, *, live_after: bool = False
         chance: decides on batches and shards.
         live_after: whether more rows come after it.
     """
-    live = Live(program, chance.choice((1, 2, 2, 3)))
+    live = Live(program, chance.choice((1, 2, 2, 3)), copy(chance))
     parts = arrivals(program, chance)
     cut = chance.randint(0, len(parts)) if live_after else len(parts)
     live.graph = Graph(program.definitions(sources_only=True))
@@ -249,12 +345,14 @@ def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
             packets += [*address(graph, output, live.shards), *announced(output.seen, live.shards)]
         for stage in range(1, graph.depth + 1):
             packets = _merged(live, packets, stage, fresh, stamp, result, clocks, chance)
+        live.maintain()
     clocks = live.time.clocks(graph)
     made = InProcess(graph, live.store, fresh).run(StageOutput(seen=result.seen), Stamp(1, BEFORE_ALL), clocks)
     for number, frames in made.logged.items():
         result.logged[number] += frames
     result.seen = {number: at for number, at in made.seen.items() if graph.nodes[number].state_id in fresh}
-    live.keep(result, {number: clock for number, clock in clocks.items() if graph.nodes[number].state_id in fresh})
+    mine = {number: clock for number, clock in clocks.items() if graph.nodes[number].state_id in fresh}
+    live.keep(result, mine, is_backfill=True)
 
 
 def _merged(
