@@ -99,6 +99,8 @@ BY_NAME = {
     "umbel/cli/main.py",  # the commands
     "umbel/cli/loading.py",  # the user's program
     "umbel/isolation/forkserver.py",  # what a child is to have loaded
+    "umbel/functions/references.py",  # what a user's function imports
+    "umbel/functions/user_function.py",  # the same, where it has arrived
 }
 """The modules that import others by name, which the check of layers cannot see; reasons: docs/decisions/0003-layers.md."""
 

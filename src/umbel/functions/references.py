@@ -15,9 +15,10 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from typing import Any
 
 import cloudpickle
@@ -52,9 +53,12 @@ def is_own(module: str) -> bool:
     if found is None or module in ("__main__", "__mp_main__"):
         return True
     file = getattr(found, "__file__", None)
-    if file is None:
-        return module not in sys.builtin_module_names and not hasattr(found, "__path__")
-    return not file.startswith(_installed_roots())
+    if file is not None:
+        return not file.startswith(_installed_roots())
+    if hasattr(found, "__path__"):  # a folder without __init__.py; made at run time it has no folder
+        folders = [f"{each}/" for each in found.__path__]
+        return bool(folders) and not any(each.startswith(_installed_roots()) for each in folders)
+    return module not in sys.builtin_module_names
 
 
 def is_installed(module: str) -> bool:
@@ -84,6 +88,32 @@ def _globals_used(code: types.CodeType) -> set[str]:
     return {step.argval for part in codes(code) for step in dis.get_instructions(part) if step.opname in GLOBAL_LOADS}
 
 
+def _own_imports(function: types.FunctionType) -> Iterator[types.ModuleType]:
+    """Yield the user's own modules that import statements in the body of a function name.
+
+    They are imported, as a call would do. One that cannot be is left to the call, which may be prepared for it.
+    """
+    package = function.__globals__.get("__package__")
+    for name, names, level in _import_statements(function.__code__):
+        with suppress(Exception, SystemExit):
+            found = resolve_name("." * level + name, package or "")
+            if is_installed(found):
+                continue
+            __import__(found, fromlist=names or ())
+            module = sys.modules[found if names else found.partition(".")[0]]
+            if is_own(module.__name__):
+                yield module
+
+
+def _import_statements(code: types.CodeType) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
+    """Yield module, imported names and level of each import statement."""
+    for part in codes(code):
+        steps = [step for step in dis.get_instructions(part) if step.opname != "EXTENDED_ARG"]
+        for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":
+                yield step.argval, names.argval, level.argval
+
+
 def mentions(module: types.ModuleType, names: AbstractSet[str]) -> dict[str, Any]:
     """Return the attributes of a module that are in `names`."""
     return {name: part for name, part in vars(module).items() if name in names and not name.startswith("__")}
@@ -96,12 +126,14 @@ class References:
         modules: the user's own modules found.
         packages: the top-level names of the installed packages found.
         names: every attribute name in the code.
+        imported: the user's own modules that functions import in their bodies, by name.
     """
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
         self.packages: set[str] = set()
         self.names: set[str] = set()
+        self.imported: dict[str, types.ModuleType] = {}
         self._seen: dict[int, tuple[int, Any]] = {}
         self._mentioned: list[frozenset[str]] = []
         self._visited: set[tuple[str, frozenset[str]]] = set()
@@ -176,6 +208,9 @@ class References:
         self._mentioned.append(mentioned)
         parts = (self.code(value.__code__), self._all((value.__defaults__, value.__kwdefaults__)))
         text = f"def({';'.join(parts)};{self._named(cells)};{self._named(found)};{self._named(vars(value))})"
+        imported = {module.__name__: module for module in _own_imports(value)}
+        self.imported |= imported
+        text += f"import({self._named(imported)})" if imported else ""
         self._mentioned.pop()
         return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.metadata
 import io
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
+from importlib.util import resolve_name
 from typing import Any
 
 import cloudpickle
@@ -149,11 +151,13 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
     """A pickler for user functions.
 
     It replaces an `lru_cache` by its function and options, and modules and dataset classes by the members the code mentions.
+    Functions get the modules that they import in their bodies.
     """
 
-    def __init__(self, file: io.BytesIO, names: set[str]) -> None:
+    def __init__(self, file: io.BytesIO, walk: References) -> None:
         super().__init__(file)
-        self.names = names
+        self.names = walk.names
+        self.importer = _Importer(walk.imported) if walk.imported else None
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _lru_cache_wrapper):
@@ -163,7 +167,40 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             return obj.__with_members__(self.names)
         if isinstance(obj, types.ModuleType) and is_own(obj.__name__):
             return _module, (obj.__name__,), mentions(obj, self.names), None, None, _fill
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if self.importer is not None and isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
+            _, arguments, state, items, pairs, setter = reduced
+            return _importing, (self.importer, *arguments), state, items, pairs, partial(_set_state, setter)
+        return reduced
+
+
+class _Importer:
+    """The `__import__` of pickled functions: the modules that came with them, or else those installed.
+
+    Args:
+        modules: by name.
+    """
+
+    def __init__(self, modules: Mapping[str, types.ModuleType]) -> None:
+        self.modules = modules
+
+    def __call__(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> types.ModuleType:
+        absolute = resolve_name("." * level + name, globals["__package__"] or "") if level else name
+        found = self.modules.get(absolute if fromlist else absolute.partition(".")[0])
+        return __import__(name, globals, locals, fromlist, level) if found is None else found
+
+
+def _importing(importer: _Importer, code: types.CodeType, space: dict[str, Any], *rest: Any) -> types.FunctionType:
+    space["__builtins__"] = {**vars(builtins), "__import__": importer}
+    return types.FunctionType(code, space, *rest)
+
+
+def _set_state(setter: Callable[..., None], function: types.FunctionType, state: Any) -> None:
+    found = function.__globals__["__builtins__"]
+    setter(function, state)
+    function.__globals__["__builtins__"] = found  # the setter puts Python's there, and functions made inside take them
 
 
 def _cached(func: Callable[..., Any], maxsize: int | None, typed: bool) -> Callable[..., Any]:
@@ -182,7 +219,7 @@ def _packed(value: Any, walk: References) -> bytes:
     buffer = io.BytesIO()
     with _by_value(walk.modules):
         try:
-            _Packer(buffer, walk.names).dump(value)
+            _Packer(buffer, walk).dump(value)
         except Exception as error:
             raise walk.refusal(value[0], error) from error
     return buffer.getvalue()

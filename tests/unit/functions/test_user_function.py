@@ -107,10 +107,10 @@ print(function(3))
 """
 
 
-def run(program: str, where: Path, stdin: bytes = b"", seed: int = 0) -> bytes:
+def run(program: str, where: Path, stdin: bytes = b"", seed: int = 0, arguments: tuple[str, ...] = ()) -> bytes:
     path = ":".join(p for p in sys.path if p)
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, *arguments],
         cwd=where,
         input=stdin,
         capture_output=True,
@@ -159,6 +159,87 @@ print(digest != UserFunction(work).digest)
         env={"PYTHONPATH": ":".join(p for p in sys.path if p)},
     )
     assert done.stdout.strip() == str(changed != "three")
+
+
+SHOP = """
+from shop import prices as aliased
+import plain.deep.rates as rates
+import plain.deep.rates
+
+def at_the_top(x):
+    return aliased.double(x) + rates.RATE + plain.deep.rates.RATE
+
+def of_a_name(x):
+    from shop.prices import double
+    return double(x)
+
+def relative(x):
+    from . import prices
+    from .prices import double as twice
+    return prices.double(x) + twice(x)
+
+def dotted(x):
+    import shop.prices
+    import plain.deep.rates as other
+    return shop.prices.double(x) + other.RATE
+
+def of_itself(x):
+    import shop.work as me
+    return me.relative(x) + sum((lambda: me.of_a_name(y))() for y in [x])
+
+def nested(x):
+    def inner():
+        from shop.prices import lazy
+        return lazy(x)
+    return inner()
+
+def optional(x):
+    try:
+        from shop.absent import double
+    except ImportError:
+        double = float
+    return double(x)
+"""
+PRICES = """
+FACTOR = 2
+def double(x):
+    return FACTOR * x
+def lazy(x):
+    from shop.work import of_a_name
+    import math
+    return math.floor(of_a_name(x))
+"""
+SEND_SHOP = """
+import sys, pickle
+from shop import work
+from umbel.functions.user_function import UserFunction
+name, factor = sys.argv[1:]
+work.aliased.FACTOR = int(factor)
+function = UserFunction(getattr(work, name))
+sys.stdout.buffer.write(pickle.dumps((function, getattr(work, name)(3))))
+"""
+READ_SHOP = """
+import sys, pickle
+function, expected = pickle.load(sys.stdin.buffer)
+assert function(3) == expected, (function(3), expected)
+assert not {"shop", "plain"} & set(sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", ["at_the_top", "of_a_name", "relative", "dotted", "of_itself", "nested", "optional"])
+def test_modules_imported_anywhere_travel(tmp_path: Path, name: str) -> None:
+    home, abroad = tmp_path / "home", tmp_path / "abroad"
+    (home / "shop").mkdir(parents=True)
+    (home / "plain" / "deep").mkdir(parents=True)  # folders without __init__.py
+    abroad.mkdir()
+    (home / "shop" / "__init__.py").touch()
+    (home / "shop" / "work.py").write_text(SHOP)
+    (home / "shop" / "prices.py").write_text(PRICES)
+    (home / "plain" / "deep" / "rates.py").write_text("RATE = 5\n")
+    sent = run(SEND_SHOP, home, arguments=(name, "2"))
+    run(READ_SHOP, abroad, sent)
+    other = run(SEND_SHOP, home, arguments=(name, "7"))
+    assert (pickle.loads(sent)[0].digest != pickle.loads(other)[0].digest) == (name != "optional")
 
 
 def test_what_cannot_travel_is_named() -> None:
