@@ -9,11 +9,12 @@ import copyreg
 import dis
 import functools
 import io
+import os
 import site
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import cache
@@ -84,8 +85,11 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes(constant)
 
 
-def _globals_used(code: types.CodeType) -> set[str]:
-    return {step.argval for part in codes(code) for step in dis.get_instructions(part) if step.opname in GLOBAL_LOADS}
+def used_globals(function: types.FunctionType) -> dict[str, Any]:
+    """Return the globals that a function mentions; bodies of classes in it do so, too."""
+    steps = (step for part in codes(function.__code__) for step in dis.get_instructions(part))
+    names = {step.argval for step in steps if step.opname in GLOBAL_LOADS}
+    return {name: function.__globals__[name] for name in names if name in function.__globals__}
 
 
 def _own_imports(function: types.FunctionType) -> Iterator[types.ModuleType]:
@@ -117,6 +121,24 @@ def _import_statements(code: types.CodeType) -> Iterator[tuple[str, tuple[str, .
 def mentions(module: types.ModuleType, names: AbstractSet[str]) -> dict[str, Any]:
     """Return the attributes of a module that are in `names`."""
     return {name: part for name, part in vars(module).items() if name in names and not name.startswith("__")}
+
+
+def _reduced_environment(value: MutableMapping[Any, Any]) -> tuple[Any, ...]:
+    return getattr, (os, "environ" if value is os.environ else "environb")
+
+
+def _reduced_property(value: functools.cached_property[Any]) -> Any:
+    state = dict(vars(value))
+    if state.pop("lock", None) is None:  # that of Python 3.11 has one, which its copy makes anew
+        return value.__reduce_ex__(4)
+    return type(value), (value.func,), state
+
+
+REDUCERS: dict[type, Callable[[Any], Any]] = {
+    type(os.environ): _reduced_environment,
+    functools.cached_property: _reduced_property,
+}
+"""What is pickled in another way than its class says: the environment of a process stays with it."""
 
 
 class References:
@@ -202,7 +224,7 @@ class References:
             return self._reference(value.__module__, value.__qualname__)
         self.modules.add(value.__module__ or "__main__")
         cells = dict(zip(value.__code__.co_freevars, map(_content, value.__closure__ or ()), strict=True))
-        found = {name: value.__globals__[name] for name in _globals_used(value.__code__) if name in value.__globals__}
+        found = used_globals(value)
         mentioned = frozenset(name for code in codes(value.__code__) for name in code.co_names)
         self.names |= mentioned
         self._mentioned.append(mentioned)
@@ -258,7 +280,7 @@ class References:
 
     def _reduced(self, value: Any) -> str | tuple[Any, ...]:
         table = cloudpickle.Pickler.dispatch_table
-        reducer = table.get(type(value)) or copyreg.dispatch_table.get(type(value))
+        reducer = REDUCERS.get(type(value)) or table.get(type(value)) or copyreg.dispatch_table.get(type(value))
         try:
             reduced: str | tuple[Any, ...] = reducer(value) if reducer else value.__reduce_ex__(4)
         except Exception as error:

@@ -19,7 +19,7 @@ import cloudpickle
 
 from umbel.errors import InvalidValue
 from umbel.functions.column_reads import columns_read
-from umbel.functions.references import References, digest_of, is_own, mentions
+from umbel.functions.references import REDUCERS, References, digest_of, is_own, mentions, used_globals
 from umbel.types.dtype import DType
 from umbel.types.records import Struct, structs_in, with_classes
 from umbel.types.structs import is_struct, struct_type
@@ -167,11 +167,19 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             return obj.__with_members__(self.names)
         if isinstance(obj, types.ModuleType) and is_own(obj.__name__):
             return _module, (obj.__name__,), mentions(obj, self.names), None, None, _fill
+        if type(obj) in REDUCERS:
+            return REDUCERS[type(obj)](obj)
         reduced = super().reducer_override(obj)
-        if self.importer is not None and isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
-            _, arguments, state, items, pairs, setter = reduced
-            return _importing, (self.importer, *arguments), state, items, pairs, partial(_set_state, setter)
+        if isinstance(obj, types.FunctionType) and isinstance(reduced, tuple):
+            return self._with_globals(obj, *reduced)
         return reduced
+
+    def _with_globals(self, function: types.FunctionType, make: Any, arguments: Any, state: Any, *rest: Any) -> Any:
+        state[1]["__globals__"] |= used_globals(function)  # cloudpickle does not look into bodies of classes
+        if self.importer is None:
+            return make, arguments, state, *rest
+        *items, setter = rest
+        return _importing, (self.importer, *arguments), state, *items, partial(_set_state, setter)
 
 
 class _Importer:

@@ -107,7 +107,9 @@ print(function(3))
 """
 
 
-def run(program: str, where: Path, stdin: bytes = b"", seed: int = 0, arguments: tuple[str, ...] = ()) -> bytes:
+def run(
+    program: str, where: Path, stdin: bytes = b"", seed: int = 0, arguments: tuple[str, ...] = (), **environment: str
+) -> bytes:
     path = ":".join(p for p in sys.path if p)
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -115,7 +117,7 @@ def run(program: str, where: Path, stdin: bytes = b"", seed: int = 0, arguments:
         input=stdin,
         capture_output=True,
         check=False,
-        env={"PYTHONPATH": path, "PYTHONHASHSEED": str(seed)},
+        env={"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), **environment},
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
@@ -240,6 +242,52 @@ def test_modules_imported_anywhere_travel(tmp_path: Path, name: str) -> None:
     run(READ_SHOP, abroad, sent)
     other = run(SEND_SHOP, home, arguments=(name, "7"))
     assert (pickle.loads(sent)[0].digest != pickle.loads(other)[0].digest) == (name != "optional")
+
+
+ODD = """
+from functools import cached_property
+from os import environ
+
+LIMIT = 4
+
+class Rate:
+    @cached_property
+    def value(self):
+        return 2.5
+
+def with_cached_property(x):
+    rate = Rate()
+    return rate.value * x + rate.value
+
+def with_class_in_body(x):
+    class Capped:
+        limit = LIMIT
+        def of(self, value):
+            return min(value, self.limit)
+    return Capped().of(x + 3)
+
+def with_environment(x):
+    return environ.get("PLACE")
+"""
+SEND_ODD = """
+import sys, pickle, odd
+from umbel.functions.user_function import UserFunction
+function = UserFunction(getattr(odd, sys.argv[1]))
+sys.stdout.buffer.write(pickle.dumps((function, function.digest)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "result"), [("with_cached_property", 10.0), ("with_class_in_body", 4), ("with_environment", "abroad")]
+)
+def test_what_python_does_not_pickle_as_it_is(tmp_path: Path, name: str, result: object) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    sent = run(SEND_ODD, tmp_path, arguments=(name,), PLACE="at home")
+    assert b"at home" not in sent
+    read = "import sys, pickle\nprint(pickle.load(sys.stdin.buffer)[0](3))"
+    assert run(read, Path("/"), sent, PLACE="abroad").decode().strip() == str(result)
+    again = run(SEND_ODD, tmp_path, arguments=(name,), PLACE="elsewhere")
+    assert pickle.loads(sent)[1] == pickle.loads(again)[1]
 
 
 def test_what_cannot_travel_is_named() -> None:
