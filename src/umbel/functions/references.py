@@ -248,7 +248,8 @@ class References:
         self.modules.add(value.__module__)
         slots = (types.GetSetDescriptorType, types.MemberDescriptorType)
         body = {n: part for n, part in vars(value).items() if n not in NOT_BEHAVIOUR and not isinstance(part, slots)}
-        return f"class {value.__qualname__}({self._all(value.__bases__)}){{{self._named(body)}}}"
+        makers = (type(value),) if is_own(type(value).__module__) else ()
+        return f"class {value.__qualname__}({self._all((*value.__bases__, *makers))}){{{self._named(body)}}}"
 
     def _module(self, value: types.ModuleType) -> str:
         if not is_own(value.__name__):

@@ -41,6 +41,10 @@ DIFFERENT = [
         "class G:\n def g(self): return 1\ndef f(x): return G().g()",
         "class G:\n def g(self): return 2\ndef f(x): return G().g()",
     ),
+    (
+        "class M(type):\n def __call__(cls): return 1\nclass G(metaclass=M): pass\ndef f(x): return G()",
+        "class M(type):\n def __call__(cls): return 2\nclass G(metaclass=M): pass\ndef f(x): return G()",
+    ),
     ("def make(n):\n return lambda x: x + n\nf = make(1)", "def make(n):\n return lambda x: x + n\nf = make(2)"),
     (
         "def f(x): return [g(y) for y in x]\ndef g(y): return 1",
