@@ -161,7 +161,7 @@ class Node:
                 hint='assign("total", int, lambda df: ...) or assign(total=expression.astype(int))',
             )
         if columns:
-            return self.then(Assign, columns=tuple(_assigned(subject, name, each) for name, each in columns.items()))
+            return self.then(Assign, columns=tuple(self._assigned(subject, *each) for each in columns.items()))
         if len(args) != ASSIGN_ARGUMENTS:
             raise InvalidType(
                 f"{subject}: expected (name, type, function), found {len(args)} arguments",
@@ -336,15 +336,36 @@ class Node:
         return names_of(args, keyword, subject, word, is_distinct=is_distinct)
 
     def _computed(self, func: Any, kind: str) -> Computed:
+        subject = f"{kind} in pipeline '{self.building.pipeline}'"
         if isinstance(func, Expr):
-            return ByExpression(func)
+            return self._by_expression(subject, func)
         if callable(func):
             return ByFunction(self.building.function(func))
-        subject = f"{kind} in pipeline '{self.building.pipeline}'"
         raise InvalidValue(
             f"{subject}: expected an expression or a function, found {func!r}",
             hint="a function from a frame to a Series, or an expression",
         )
+
+    def _by_expression(self, subject: str, expression: Expr) -> ByExpression:
+        if ("now", "") in expression.references() and not self.operator.inserts_only:
+            raise InvalidValue(
+                f"{subject}: now() in `{expression}` over rows that may be updated or deleted: taking a row back has to compute "
+                "what the row had, and would find another instant",
+                hint="compute it where it is read: a feature F(...) with now(), the instant of its query",
+            )
+        return ByExpression(expression)
+
+    def _assigned(self, subject: str, name: str, typed: Any) -> Assigned:
+        if isinstance(typed, Expr):
+            hint = f"{name}=(...).astype(type)"
+            raise InvalidType(f"{subject}: column '{name}' has no type: `{typed}`; declare it with astype", hint=hint)
+        expression = getattr(typed, "expr", None)
+        if not isinstance(expression, Expr):
+            raise InvalidValue(
+                f"{subject}: column '{name}' must be an expression with .astype(type), found {typed!r}",
+                hint='assign(total=(col("a") + col("b")).astype(int))',
+            )
+        return Assigned(name, typed.dtype, self._by_expression(subject, expression))
 
     def _joined(self, other: Any) -> Node:
         from umbel.api.dataset import record_of
@@ -362,16 +383,3 @@ class Node:
                 hint="make it a dataset of its own",
             )
         return other
-
-
-def _assigned(subject: str, name: str, typed: Any) -> Assigned:
-    if isinstance(typed, Expr):
-        hint = f"{name}=(...).astype(type)"
-        raise InvalidType(f"{subject}: column '{name}' has no type: `{typed}`; declare it with astype", hint=hint)
-    expression = getattr(typed, "expr", None)
-    if not isinstance(expression, Expr):
-        raise InvalidValue(
-            f"{subject}: column '{name}' must be an expression with .astype(type), found {typed!r}",
-            hint='assign(total=(col("a") + col("b")).astype(int))',
-        )
-    return Assigned(name, typed.dtype, ByExpression(expression))

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.api.streams import FOREVER, Cities, Events, Users, built, typed
 from umbel.aggregates import Count, Sum
 from umbel.api.dataset import Dataset
-from umbel.expr import col
+from umbel.expr import col, now
 from umbel.operators.aggregate import Aggregation
 from umbel.operators.dedup import Dedup
 from umbel.operators.join import AsOfJoin, TableJoin
@@ -198,6 +198,10 @@ def test_emit_final_and_discrete_windows_are_not_terminal() -> None:
 def test_inserts_only_follows_sources_and_operators() -> None:
     assert built(lambda e: e.select("uid"), Events).inserts_only
     assert not built(lambda u: u.changelog(delete="d"), Users).inserts_only
+
+
+def test_now_over_rows_that_stay() -> None:
+    assert built(lambda e: e.filter(now().dt.since(col("t"), "day") < 30), Events).inserts_only
 
 
 def test_deprecation_of_continuous_windows_over_keyed_input() -> None:
