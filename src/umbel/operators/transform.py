@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.errors import InvalidType, Terminal
+from umbel.errors import InvalidType, InvalidValue, Terminal
 from umbel.functions.computed import blamed, called, in_order
 from umbel.functions.user_function import UserFunction
 from umbel.operators.columns import quoted
@@ -77,7 +77,23 @@ class Transform(RowWise):
             return self.schema.empty()
         with blamed(f"transform function {self.function.name} for pipeline {self.pipeline}"):
             made = self._checked(called(self.function, rows, self.parents[0].schema.dtypes), rows.height)
+            self._check_order(made, rows)
             return self._moved(made.hstack(rows.select(*CHANGE_COLUMNS)), rows)
+
+    def _check_order(self, made: pl.DataFrame, rows: pl.DataFrame) -> None:
+        """Refuse rows in another order with a new index, where some may be retractions.
+
+        Weights and instants of changes would go to other rows.
+        """
+        fixed = (*self.schema.key_names, self.schema.timestamp)
+        found, before = made.select(fixed), rows.select(fixed)
+        if self.inserts_only or found.equals(before):
+            return
+        if found.hash_rows().sort().equals(before.hash_rows().sort()):
+            raise InvalidValue(
+                "the rows came back in another order, with a new index",
+                hint="keep the frame's index (no reset_index), or the order of the rows",
+            )
 
     def _moved(self, made: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         """Move changes that take effect at their row's timestamp to its new timestamp."""

@@ -139,6 +139,24 @@ def test_transform_of_the_timestamp_moves_inserts_and_leaves_deletes() -> None:
     assert emitted(made) == [(0.5, 1, 0), (4.0, -1, 1)]
 
 
+def test_transform_that_returns_rows_in_another_order() -> None:
+    def reordered(df: pd.DataFrame) -> pd.DataFrame:
+        return df.sort_values("v", ascending=False)
+
+    def renumbered(df: pd.DataFrame) -> pd.DataFrame:
+        return reordered(df).reset_index(drop=True)
+
+    rows = changes(TABLE, (1, 10, None, 0, 2, -1), (1, 20, None, 2, 2, 1), (2, 30, None, 3, 3, 1))
+    same, anew = (
+        Transform(parents=(leaf(TABLE, appends=False),), pipeline="D.p", function=UserFunction(each))
+        for each in (reordered, renumbered)
+    )
+    assert sorted(emitted(same.apply(rows), "k", "v")) == sorted(emitted(rows, "k", "v"))
+    with pytest.raises(Terminal, match=r"D\.p.*another order, with a new index"):
+        anew.apply(rows)
+    assert emitted(anew.apply(rows[:1]), "k", "v") == emitted(rows[:1], "k", "v")
+
+
 def test_rename_of_key_value_and_timestamp() -> None:
     made = make(Rename, TABLE, names=(("k", "id"), ("v", "w"), ("t", "at")))
     assert (made.schema.key_names, made.schema.value_names, made.schema.timestamp) == (["id"], ["w", "o"], "at")
