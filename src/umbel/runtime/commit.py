@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -120,23 +120,45 @@ def _resumed(deployment: Deployment, branch: str, definitions: Definitions) -> D
     for name, each in datasets.items():
         if each.sources:
             earlier = _earlier(deployment, (own, *heads.values()), each)
-            others = [found for other in heads.values() if (found := other.datasets.get(name)) is not None]
-            datasets[name] = _fed(resumed(each, earlier), own.datasets.get(name), others, is_main=branch == MAIN)
+            before = own.datasets.get(name)
+            before = before if before is not None and before.fingerprint == each.fingerprint else None
+            past = () if before is not None else _history(deployment, f"{name}@{each.version}/")
+            others, gone = (_alike(each, found) for found in (heads.values(), past))
+            datasets[name] = _fed(resumed(each, earlier), before, others, gone, is_main=branch == MAIN)
     return replace(definitions, datasets=datasets)
 
 
+def _alike(dataset: DatasetDefinition, among: Iterable[Definitions]) -> list[DatasetDefinition]:
+    found = (definitions.datasets.get(dataset.name) for definitions in among)
+    return [each for each in found if each is not None and each.fingerprint == dataset.fingerprint]
+
+
 def _fed(
-    dataset: DatasetDefinition, own: DatasetDefinition | None, others: Iterable[DatasetDefinition], *, is_main: bool
+    dataset: DatasetDefinition,
+    own: DatasetDefinition | None,
+    others: Sequence[DatasetDefinition],
+    gone: Sequence[DatasetDefinition],
+    *,
+    is_main: bool,
 ) -> DatasetDefinition:
     """Return a dataset with the name of its rows.
 
     It is that of another branch that reads the same, or its own.
+
+    Args:
+        dataset: to be committed.
+        own: the same one on its branch; None if it is new there.
+        others: the same ones on other branches.
+        gone: the same ones of all commits, if it is new.
+        is_main: True on the main branch, whose rows stay its own when its sources change.
     """
-    read, same = input_of(dataset), [each for each in others if each.fingerprint == dataset.fingerprint]
-    before = own.feed if own is not None and own.fingerprint == dataset.fingerprint else ""
-    feed = next((each.feed for each in same if input_of(each) == read), before)
-    is_of_others = not is_main and any(each.feed == feed and input_of(each) != read for each in same)
-    return replace(dataset, feed=read if is_of_others else feed)
+    read = input_of(dataset)
+    shared = next((each.feed for each in (*others, *gone) if input_of(each) == read), None)
+    feed = shared if shared is not None else own.feed if own is not None else ""
+    stays = is_main and own is not None
+    is_of_others = not stays and any(each.feed == feed and input_of(each) != read for each in others)
+    is_of_before = shared is None and any(each.feed == feed for each in gone)
+    return replace(dataset, feed=read if is_of_others or is_of_before else feed)
 
 
 def _earlier(

@@ -14,7 +14,7 @@ from umbel.api.commit import check_commit
 from umbel.connectors import Kafka, Webhook, source
 from umbel.datasets import dataset
 from umbel.runtime.batch import drain
-from umbel.runtime.branches import init
+from umbel.runtime.branches import delete, init
 from umbel.runtime.commit import commit
 from umbel.runtime.recovery.check import check
 
@@ -138,6 +138,44 @@ def test_a_branch_has_its_own_rows_whatever_others_commit(deployed: Deployed) ->
     deployed.commit([endpoints("e"), other()])
     assert sent.found() == list(range(14))
     assert on_dev() == [0, 2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "is_deleted"), [("main", False), ("main", True), ("next", False), ("next", True), ("dev", False)]
+)
+def test_a_new_dataset_does_not_begin_with_rows_of_another_source(
+    deployed: Deployed, elsewhere: str, is_deleted: bool
+) -> None:
+    """The first branch with a dataset gave its rows to the next one, whatever that reads, also when it was deleted."""
+    place, sent = deployed.deployment, Sent(deployed)
+
+    def put(branch: str, *datasets: Any) -> None:
+        commit(place, check_commit(datasets, []), branch=branch)
+        drain(place)
+
+    def found(branch: str) -> list[int]:
+        drain(place)
+        node = place.graph(place.catalog.latest()).branch(branch).outputs["Row"]
+        return sorted(place.changes.read(node)["n"].to_list())
+
+    deployed.commit([other()])
+    init(place, "dev")
+    init(place, "next")
+    put("dev", endpoints("trial"))
+    trial = [*sent.send("trial", 5)]
+    assert found("dev") == trial
+    if elsewhere == "dev":
+        put("dev", other())
+    elif is_deleted:
+        delete(place, "dev")
+    put(elsewhere, endpoints("live"), other())
+    live = [*sent.send("live", 3)]
+    assert found(elsewhere) == live
+    if elsewhere != "dev" and not is_deleted:
+        assert found("dev") == trial
+    put(elsewhere, other())
+    put(elsewhere, endpoints("trial"), other())
+    assert found(elsewhere) == trial
 
 
 def other() -> Any:
