@@ -271,6 +271,31 @@ def test_a_dropped_column_stops_reading_until_it_is_back(postgres_server: Server
         until(made, lambda: len(rows_of(made, "Orders", ["id"])) == 5)
 
 
+@pytest.mark.parametrize(
+    "change", ["ALTER at TYPE timestamp USING at AT TIME ZONE 'UTC'", "ALTER n TYPE numeric(9, 2)"]
+)
+def test_rows_are_recognised_in_an_altered_table(
+    postgres_server: Server, name: str, tmp_path: Path, change: str
+) -> None:
+    """Reading stopped where the text of the highest cursor had a zone; else each row counted twice."""
+    postgres_server.run("CREATE TABLE events(n int, at timestamptz)", database=name)
+
+    def more(first: int, last: int) -> None:
+        postgres_server.run(
+            f"INSERT INTO events SELECT i, now() FROM generate_series({first}, {last}) i", database=name
+        )
+
+    more(1, 20)
+    with deployed(tmp_path, keyless(shop(postgres_server, name), "at")) as made:
+        until(made, lambda: made.taken().get("Events") == 20)
+        postgres_server.run(f"ALTER TABLE events {change}", database=name)
+        more(21, 25)
+        until(made, lambda: made.taken()["Events"] >= 25, 30)
+        process(made, 1.5)
+        assert sorted(made.changes("Events")["n"]) == list(range(1, 26))
+        assert letters(made) == []
+
+
 def test_a_restarted_server_loses_nothing(postgres_server: Server, name: str, tmp_path: Path) -> None:
     postgres_server.run(ORDERS, database=name)
     inserted(postgres_server, name, 1, 10)

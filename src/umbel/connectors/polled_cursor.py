@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
@@ -109,7 +109,7 @@ class PolledCursor(StagedSource):
             done = {**mark, "high": last and last.facts["high"], "part": last.number if last else 0}
             self.note(loaded=True, polls=list(self.relevant([*polls, done])))
             poller.lag = SourceLag(seconds=0.0)
-            self.stage.expire(min(poller.consumed + 1, *(number for number in self._covering(start)), 1 << 62))
+            self.stage.expire(min(poller.consumed + 1, *(number for number in self.covering(start)), 1 << 62))
         return every
 
     def note(self, **facts: Any) -> None:
@@ -122,14 +122,14 @@ class PolledCursor(StagedSource):
 
     def seen(self, start: Start) -> SeenRows:
         """Return the rows that a read may find again."""
-        return SeenRows.of(self.stage.read(number, [IDENTITY])[IDENTITY] for number in self._covering(start))
+        return SeenRows.of(self.stage.read(number, [IDENTITY])[IDENTITY] for number in self.covering(start))
 
     def _parts(self) -> Iterator[StagedPart]:
         """Yield the parts that have rows, last ones first."""
         parts = (self.stage.part(number) for number in reversed(self.stage.numbers()))
         return (part for part in parts if "high" in part.facts)
 
-    def _covering(self, start: Start) -> list[int]:
+    def covering(self, start: Start) -> list[int]:
         """Return the numbers of the parts that may have rows from a cursor on."""
         found = list[int]()
         for part in self._parts():
@@ -172,17 +172,18 @@ class SeenRows:
 
     Args:
         left: digests with counts.
+        digests: returns those of rows, if they are others than the rows have with them.
     """
 
-    def __init__(self, left: pl.DataFrame) -> None:
-        self._left = left
+    def __init__(self, left: pl.DataFrame, digests: Callable[[pl.DataFrame], pl.Series] | None = None) -> None:
+        self._left, self._digests = left, digests
 
     @classmethod
-    def of(cls, parts: Iterator[pl.Series]) -> SeenRows:
+    def of(cls, parts: Iterator[pl.Series], digests: Callable[[pl.DataFrame], pl.Series] | None = None) -> SeenRows:
         """Return the digests of some parts."""
         found = list(parts)
         rows = pl.concat(found) if found else pl.Series(IDENTITY, [], dtype=pl.UInt64)
-        return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len(_TIMES))
+        return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len(_TIMES), digests)
 
     def fresh_of(self, content: bytes, height: int) -> tuple[bytes, int]:
         """Return the encoded rows that were not read before, and their number."""
@@ -195,10 +196,11 @@ class SeenRows:
         """Return the rows that were not read before."""
         if not self._left.height:
             return rows
-        numbered = rows.with_columns(pl.int_range(pl.len()).over(IDENTITY).alias(_BEFORE))
+        digests = (rows[IDENTITY] if self._digests is None else self._digests(rows)).to_frame(IDENTITY)
+        numbered = digests.with_columns(pl.int_range(pl.len()).over(IDENTITY).alias(_BEFORE))
         known = numbered.join(self._left, on=IDENTITY, how="left", maintain_order="left")
-        again = rows.group_by(IDENTITY).len(_AGAIN)
+        again = digests.group_by(IDENTITY).len(_AGAIN)
         left = self._left.join(again, on=IDENTITY, how="left").with_columns(pl.col(_AGAIN).fill_null(0))
         left = left.filter(pl.col(_TIMES) > pl.col(_AGAIN))
         self._left = left.select(IDENTITY, pl.col(_TIMES) - pl.col(_AGAIN))
-        return known.filter(pl.col(_BEFORE) >= pl.col(_TIMES).fill_null(0)).drop(_BEFORE, _TIMES)
+        return rows.filter(known[_BEFORE] >= known[_TIMES].fill_null(0))

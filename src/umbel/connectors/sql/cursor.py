@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import polars as pl
 
-from umbel.connectors.polled_cursor import Poll, PolledCursor, View
+from umbel.connectors.polled_cursor import Poll, PolledCursor, SeenRows, View
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column
+from umbel.connectors.sql.following import ANEW
 from umbel.connectors.sql.parallel import read_ranges
 from umbel.connectors.sql.ranges import Range, connections
 from umbel.connectors.sql.rows import TableSource
@@ -36,7 +38,8 @@ from umbel.state.keys import encode_columns
 
 log = logging.getLogger("umbel.work")
 
-ORDERED = frozenset({INT, FLOAT, NUMERIC, TEXT})
+NUMBERS, _TEXTS = frozenset({INT, FLOAT, NUMERIC}), frozenset({TEXT})
+ORDERED = NUMBERS | _TEXTS
 NEWER = f"{OWN}newer"
 """The column of a read that tells whether a row's cursor is above the highest one before, as the database compares."""
 
@@ -103,8 +106,14 @@ class CursorSource(TableSource, PolledCursor):
     def start(self, view: Snapshot, polls: Sequence[Poll]) -> Low:
         cursor, last = self.columns_of(view.table)[self.cursor], self.last_data()
         high = last.facts["high"] if last else None
+        if last is not None and _order(former := _columns(last)[self.cursor]) != _order(cursor):
+            raise InvalidValue(
+                f"{self.title}: the cursor '{self.cursor}' was of type {former.type}, and is of {cursor.type}, which has "
+                "another order",
+                hint=ANEW,
+            )
         if cursor.kind in TIMES:
-            return Low(cursor, high, high, lookback=self.options.disorder, instant=self.instant)
+            return Low(cursor, high, high, lookback=self.options.disorder, instant=self.instant, last=last)
         closed = self.closed(polls) if polls else None
         if closed is None:
             return Low(cursor, high, None)
@@ -123,7 +132,8 @@ class CursorSource(TableSource, PolledCursor):
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def copy(self, view: Snapshot, start: Low, poller: Poller) -> bool:
-        columns, seen, ranges = self.columns_of(view.table), self.seen(start), self._ranges(view, start)
+        columns, ranges = self.columns_of(view.table), self._ranges(view, start)
+        seen = self._seen(start, columns)
         high, facts = start.high, {"columns": [column.plain for column in columns.values()]}
         reader = CursorRanges(self, view.table, columns, start)
         if len(ranges) > 1:
@@ -138,6 +148,27 @@ class CursorSource(TableSource, PolledCursor):
             if not self.has_room(poller):
                 return False
         return not (ranges and poller.is_stopping)
+
+    def _seen(self, start: Low, columns: Mapping[str, Column]) -> SeenRows:
+        """Return the rows that a read may find again.
+
+        Rows of a keyless dataset that were read before the table was altered are recognised by values: the text of a value, or
+        the columns of a row, may be others than before.
+        """
+        parts = (
+            {} if self.options.is_keyed else {each: _columns(self.stage.part(each)) for each in self.covering(start)}
+        )
+        if all(each == columns for each in parts.values()):
+            return self.seen(start)
+        common, names = set(columns).intersection(*parts.values()), set(self.identity(columns))
+        chosen = sorted(common if names - common else names)
+
+        def digests(rows: pl.DataFrame, described: Mapping[str, Column]) -> pl.Series:
+            typed = (self.typed(rows[name], described[name], None) for name in chosen)
+            return _digests(pl.DataFrame([_values(each) for each in typed]), chosen)
+
+        before = (digests(self.stage.read(number), described) for number, described in parts.items())
+        return SeenRows.of(before, lambda rows: digests(rows, columns))
 
     def _ranges(self, snapshot: Snapshot, low: Low) -> list[Range]:
         """Return the ranges of a first read; none for one statement."""
@@ -203,6 +234,32 @@ def _digests(rows: pl.DataFrame, names: Sequence[str]) -> pl.Series:
     return pl.Series(IDENTITY, digests, dtype=pl.UInt64)
 
 
+def _columns(part: StagedPart) -> dict[str, Column]:
+    """Return the columns of the table as they were when a part was staged."""
+    return {each["name"]: Column(**each) for each in part.facts["columns"]}
+
+
+def _order(cursor: Column) -> frozenset[str]:
+    """Return the kinds that have the same order as a cursor."""
+    return next((kinds for kinds in (TIMES, NUMBERS) if cursor.kind in kinds), _TEXTS)
+
+
+def _values(column: pl.Series) -> pl.Series:
+    """Return values as texts that are the same for all types that have them."""
+    return pl.Series(column.name, [_text(each) for each in column.to_list()], dtype=pl.String)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float | Decimal):
+        digits = f"{Decimal(str(int(value) if isinstance(value, bool) else value)):f}"
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return str(value)
+
+
 @dataclass(frozen=True)
 class Low:
     """The cursor from which on rows are read.
@@ -214,6 +271,7 @@ class Low:
         lookback: how far before `start` it begins, in µs; for times.
         part: the last part staged when `start` was the highest cursor; -1 for times.
         instant: converts the text of a cursor; for times.
+        last: the part whose highest cursor it is; for times.
     """
 
     cursor: Column
@@ -222,6 +280,7 @@ class Low:
     lookback: int = 0
     part: int = -1
     instant: Callable[[str, Column], datetime] | None = None
+    last: StagedPart | None = None
 
     def reaches(self, part: StagedPart) -> bool:
         """Return whether a part may have rows that are read again.
@@ -231,21 +290,24 @@ class Low:
         if self.start is None:
             return True
         if self.cursor.kind == INT:  # highest cursors only grow
-            return int(part.facts["high"] or self.start) >= int(self.start)
+            return Decimal(part.facts["high"] or self.start) >= Decimal(self.start)
         if part.number > self.part >= 0:
             return True
         if self.cursor.kind not in TIMES:
             return str(part.facts["high"]).rstrip(" ") == self.start.rstrip(" ")  # some databases compare so
-        assert self.instant is not None
-        return self.instant(part.facts["high"], self.cursor) >= self._first
+        return self._instant(part) >= self._first
 
     @cached_property
     def begin(self) -> datetime:
         """The instant from which on rows are read; for times."""
-        assert self.instant is not None
         earliest = datetime.min.replace(tzinfo=UTC)
-        start = self.instant(self.start, self.cursor) if self.start else earliest
+        start = self._instant(self.last) if self.last is not None and self.start else earliest
         return start - min(timedelta(microseconds=self.lookback), start - earliest)
+
+    def _instant(self, part: StagedPart) -> datetime:
+        """Return the highest cursor of a part, by the column's type of that time."""
+        assert self.instant is not None
+        return self.instant(part.facts["high"], _columns(part)[self.cursor.name])
 
     @property
     def _first(self) -> datetime:
