@@ -50,7 +50,14 @@ _INVALID = re.compile(r"failed validation check|Invalid data found")
 """What `deltalake` says of rows that violate a constraint; it has no exception of its own for them."""
 _CAST = "Cast error"
 """What it says, in an `Exception`, of values that columns do not hold."""
-_CONSTRAINT = "delta.constraints."
+_REMEDIES = {
+    "Unsupported table features": "ALTER TABLE … DROP FEATURE, or write to another path",
+    "append-only": "ALTER TABLE … UNSET TBLPROPERTIES (delta.appendOnly), or write to another path",
+    "_last_checkpoint": "put the checkpoint back; where the log has all versions before it, delete _delta_log/_last_checkpoint",
+    "fetch metadata for file": "put the file back, or take it out of the table: FSCK REPAIR TABLE …",
+}
+"""What helps against changes that somebody made to the table, by what it says of them."""
+_CONSTRAINT, _GENERATED = "delta.constraints.", "delta.generationExpression"
 
 
 class DeltaWriter(SinkWriter):
@@ -148,7 +155,8 @@ class DeltaWriter(SinkWriter):
         if self._options.schema.is_keyed:
             self._merge(table, changes, marked)
         else:
-            write_deltalake(table, self._fitted(self._table(changes), table), mode="append", commit_properties=marked)
+            rows = _completed(self._fitted(self._table(changes), table), table)
+            write_deltalake(table, rows, mode="append", commit_properties=marked)
 
     def _merge(self, table: Any, changes: Sequence[RowChange], marked: Any) -> None:
         rows = self._fitted(self._table(changes, with_deleted=True), table)
@@ -233,13 +241,26 @@ class DeltaWriter(SinkWriter):
                     f"{self._title}: a row violates a constraint of the table: {self._rules}",
                     hint="correct the row where it comes from, or drop the constraint",
                 ) from None
+            remedies = (remedy for sign, remedy in _REMEDIES.items() if sign in reason)
             raise Transient(
-                f"{self._title}: {reason}", hint="see that the bucket exists and can be written to"
+                f"{self._title}: {reason}", hint=next(remedies, "see that the bucket exists and can be written to")
             ) from None
         except Exception as error:
             if type(error) is not Exception or not str(error).startswith(_CAST):
                 raise
             raise RowsRefused(f"{self._title}: {str(error)[:300]}", hint="let the column have a larger type") from None
+
+
+def _completed(rows: pa.Table, table: Any) -> pa.Table:
+    """Return rows with null columns for further ones of the table.
+
+    It computes generated ones itself.
+    """
+    computed = {field.name for field in table.schema().fields if _GENERATED in field.metadata}
+    for field in pa.schema(table.schema().to_arrow()):
+        if field.name not in {*rows.column_names, *computed}:
+            rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
+    return rows
 
 
 def _constraints(table: Any) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, write_deltalake
+from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
 from deltalake import Schema as TableSchema
 from deltalake.schema import ArrayType, PrimitiveType
 
@@ -192,3 +193,47 @@ def test_where_no_row_is_accepted_nothing_is_committed(address: str) -> None:
         made.write_accepted(changes, SinkPosition(1), refusals.of(SinkPosition(1)))
     assert made.position() == SinkPosition()
     assert DeltaTable(address).version() == 1
+
+
+def test_a_keyless_table_may_have_further_columns(address: str) -> None:
+    """The sink stood still from the commit on that added one."""
+    doubled = Field("twice", PrimitiveType("long"), metadata={"delta.generationExpression": "v * 2"})
+    table(address, doubled, Field("_weight", PrimitiveType("integer")))
+    made = writer({}, {"id": Int(), "v": Int()})
+    made.position()
+    made.write([change(1, 5)], SinkPosition(1))
+    DeltaTable(address).alter.add_columns([Field("note", PrimitiveType("string"))])
+    made.write([change(2, 6)], SinkPosition(2))
+    found = DeltaTable(address).to_pyarrow_table().sort_by("id").to_pylist()
+    assert [(each["id"], each["v"], each["twice"], each["note"]) for each in found] == [
+        (1, 5, 10, None),
+        (2, 6, 12, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("feature", "settings", "remedy"),
+    [
+        (TableFeatures.RowTracking, {}, "DROP FEATURE"),
+        (None, {"delta.appendOnly": "true"}, r"UNSET TBLPROPERTIES \(delta.appendOnly\)"),
+        (None, {}, "delete _delta_log/_last_checkpoint"),
+    ],
+)
+def test_what_was_made_of_a_table_is_reported_with_a_remedy(
+    address: str, feature: Any, settings: dict[str, str], remedy: str
+) -> None:
+    """All of it was said to be a bucket that does not exist."""
+    made = writer({"id": Int()}, {"v": Int()})
+    made.position()
+    made.write([change(1, 5)], SinkPosition(1))
+    found = DeltaTable(address)
+    if feature is not None:
+        found.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    elif settings:
+        found.alter.set_table_properties(settings)
+    else:
+        found.create_checkpoint()
+        next(Path(address, "_delta_log").glob("*.checkpoint*")).unlink()
+    with pytest.raises(Transient) as caught:
+        made.write([change(1, 6, 5)], SinkPosition(2))
+    assert re.search(remedy, caught.value.hint or "")
