@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,11 @@ from tests.connectors.s3_shop import Place, place
 from tests.connectors.shop_datasets import deployed, letters, orders, rows_of, until
 from tests.s3server import KEY, SECRET
 from umbel.connectors import GCS, S3
-from umbel.connectors.delta_tables import options_of
+from umbel.connectors.delta_sink import DeltaWriter
+from umbel.connectors.delta_tables import DeltaPlace, options_of
 from umbel.connectors.sinks import WriteOptions
 from umbel.errors import InvalidValue, NotSupported, UmbelError
-from umbel.types.dtypes import Int
+from umbel.types.dtypes import Int, Str
 from umbel.types.schema import Schema
 
 __all__ = ["place"]
@@ -99,3 +103,25 @@ def test_a_path_that_an_address_would_cut_or_decode_is_refused(
         made.commit([definition(S3(name="lake"), place, prefix=path)])
     with pytest.raises(InvalidValue, match=r"it cannot have \['[#?%]'\]"):
         lake.examine_writer(WriteOptions(id="x", dataset="T", schema=Schema((), (("id", Int()),), "at"), renames={}))
+
+
+def test_other_threads_run_while_a_storage_does_not_answer(place: Place, table: Any) -> None:
+    """The worker gave no sign of life meanwhile, and the server answered nobody during a commit."""
+    address, options = table
+    made = DeltaPlace("table", lambda: (address, options))
+    (file,) = made.snapshot(0)
+    out = S3(name="lake").bucket(place.name, prefix="tables/none", format="delta")
+    schema = Schema((("id", Int()),), (("note", Str()),), "at")
+    sink = DeltaWriter(out, WriteOptions(id="x", dataset="T", schema=schema, renames={}))
+    assert place.server._process is not None
+    process = place.server._process.pid
+    for action in (lambda: made.commit(0), lambda: next(made.rows(file, {"id": "long"})), sink.examine):
+        pause = f"kill -STOP {process}; sleep 2; kill -CONT {process}"  # by another process, which needs no lock of this one
+        with subprocess.Popen(["/bin/sh", "-c", pause]) as paused, ThreadPoolExecutor() as pool:
+            time.sleep(0.5)
+            answer, ticks = pool.submit(action), 0
+            while paused.poll() is None:
+                time.sleep(0.01)
+                ticks += 1
+            answer.result()
+        assert ticks > 10

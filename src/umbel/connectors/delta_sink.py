@@ -13,7 +13,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -83,11 +83,11 @@ class DeltaWriter(SinkWriter):
             Transient: the storage does not answer.
         """
         from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
 
         empty, quick = self._empty(), self._storage and self._storage | _QUICK
-        with self._described():
-            if DeltaTable.is_deltatable(self._address, quick):
-                self._check(DeltaTable(self._address, storage_options=quick), empty)
+        with self._described(), suppress(TableNotFoundError):  # `is_deltatable` holds Python's lock while it waits
+            self._check(DeltaTable(self._address, storage_options=quick), empty)
 
     def position(self) -> SinkPosition:
         from deltalake import DeltaTable

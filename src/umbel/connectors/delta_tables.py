@@ -149,29 +149,23 @@ class DeltaPlace:
                     f"{self.title}: there is no Delta table at {shown}", hint="create it first"
                 ) from None
 
-    @property
-    def files(self) -> Any:
-        """The file system of the table."""
-        from deltalake.fs.fs_handler import DeltaStorageHandler
-        from pyarrow import fs
-
-        return fs.PyFileSystem(DeltaStorageHandler(*self.address()))
-
     def commit(self, version: int) -> TableVersion:
         """Return one version of the log.
 
         Raises:
             FileNotFoundError: the log does not have it any more.
         """
-        files, path = self.files, f"{_LOG}/{version:020}.json"
+        path = f"{_LOG}/{version:020}.json"
         with self.described():
+            found, files = with_size(self.address(), path)
             data = files.open_input_stream(path).read()
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
         made = _commit([next(iter(each.items())) for each in actions if each])
         if made.at is not None:
             return made
-        with self.described():  # as the protocol has it, where a writer has left the instant out
-            return replace(made, at=files.get_file_info(path).mtime_ns // 1000)
+        return replace(
+            made, at=found.mtime_ns // 1000
+        )  # as the protocol has it, where a writer has left the instant out
 
     def snapshot(self, version: int) -> list[DataFile]:
         """Return the files of a version, ordered."""
@@ -208,7 +202,8 @@ class DeltaPlace:
         further = [pa.field(KIND, pa.string())] if file.kind is None else []
         with self.described():
             parquet = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # in ns they end in the year 2262
-            fragment = parquet.make_fragment(unquote(file.path), self.files)
+            path = unquote(file.path)
+            fragment = parquet.make_fragment(path, with_size(self.address(), path)[1])
             batches = fragment.to_batches(
                 schema=pa.schema([*stored, *further]), batch_size=AT_ONCE, use_threads=False, batch_readahead=1
             )
@@ -246,6 +241,23 @@ class DeltaPlace:
             if isinstance(error, DeltaProtocolError | pa.ArrowInvalid):
                 raise InvalidValue(f"{self.title}: it cannot be read: {reason}", hint="see what wrote it") from None
             raise Transient(f"{self.title}: {reason}", hint=_REACH) from None
+
+
+def with_size(address: tuple[str, dict[str, str]], path: str) -> tuple[Any, Any]:
+    """Return the facts of a file, and a file system that has its size.
+
+    To open a file of unknown size the library asks the storage while it holds Python's lock, so that no other thread runs.
+
+    Raises:
+        FileNotFoundError: it was deleted.
+    """
+    from deltalake.fs.fs_handler import DeltaStorageHandler
+    from pyarrow import fs
+
+    (found,) = fs.PyFileSystem(DeltaStorageHandler(*address)).get_file_info([path])
+    if found.size is None:
+        raise FileNotFoundError(path)
+    return found, fs.PyFileSystem(DeltaStorageHandler(*address, {path: found.size}))
 
 
 def check_features(title: str, features: Sequence[str], settings: Mapping[str, str]) -> None:

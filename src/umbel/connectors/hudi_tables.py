@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from umbel.connectors.delta_tables import with_size
 from umbel.connectors.versioned_source import KIND
 from umbel.errors import InvalidValue, Transient, UmbelError
 from umbel.types.arrow import check_texts
@@ -277,11 +278,8 @@ class HudiPlace:
 
     def _stored(self, stored: HudiSlice, schema: Any) -> Iterator[Any]:
         import pyarrow.dataset as ds
-        from deltalake.fs.fs_handler import DeltaStorageHandler
-        from pyarrow import fs
 
-        files = fs.PyFileSystem(DeltaStorageHandler(*self.address()))
-        fragment = ds.ParquetFileFormat().make_fragment(stored.base, files)
+        fragment = ds.ParquetFileFormat().make_fragment(stored.base, with_size(self.address(), stored.base)[1])
         for batch in fragment.to_batches(schema=schema, batch_size=AT_ONCE, use_threads=False, batch_readahead=1):
             yield pa.Table.from_batches([batch])
 
