@@ -56,8 +56,8 @@ class Appender:
         try:
             return self._append(entries)
         except (OSError, lmdb.Error) as error:
-            is_full = isinstance(error, lmdb.DiskError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
-            hint = "free some disk space" if is_full else "check the disk"
+            number = errno.ENOSPC if isinstance(error, lmdb.DiskError) else getattr(error, "errno", None)
+            hint = disk.remedy_of(number)
             raise Transient(f"the ingest log {self._directory} cannot be written: {error}", hint=hint) from error
 
     def _append(self, entries: Sequence[Entry]) -> list[Receipt]:

@@ -26,6 +26,7 @@ from umbel.request_errors import Internal
 from umbel.serving.headers import branch_of
 from umbel.serving.refusals import JSON, refusal
 from umbel.serving.requests import PROTOBUF, JsonBody, Parameters, answer, body_of
+from umbel.state.disk import remedy_of
 
 if TYPE_CHECKING:
     from umbel.serving.gate import Principal
@@ -132,7 +133,8 @@ class Endpoint(Route):
             log.exception("%s %s", request.method, request.url.path)
             # the rest of the message names paths and hosts of the server
             reason = getattr(error, "strerror", None) or type(error).__name__
-            return refusal(Transient(f"the server cannot reach what it needs: {reason}", hint="try again; see its log"))
+            hint = remedy_of(getattr(error, "errno", None), "try again; see its log")
+            return refusal(Transient(f"the server cannot reach what it needs: {reason}", hint=hint))
 
     async def _audited(self, request: Request, principal: Principal) -> Response:
         """Answer a request and record it in the audit log.

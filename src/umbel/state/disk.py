@@ -5,11 +5,24 @@ Tests replace them by versions that lose unsynced data.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 READ, WRITE = os.O_RDONLY | os.O_CLOEXEC, os.O_RDWR | os.O_CLOEXEC
 CREATE, NEW = WRITE | os.O_CREAT, WRITE | os.O_CREAT | os.O_EXCL
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some disk space"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM), "let the account that runs umbel own it and all in umbel's folder: chown -R"
+    ),
+    errno.EROFS: "mount the disk so that it can be written to",
+}
+
+
+def remedy_of(number: int | None, otherwise: str = "check the disk") -> str:
+    """Return the remedy of an error of a disk, by its `errno`."""
+    return _REMEDIES.get(number or 0, otherwise)
 
 
 def open_file(path: Path | str, flags: int = WRITE) -> int:

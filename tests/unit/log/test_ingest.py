@@ -21,6 +21,7 @@ from umbel.log.reading import IngestReader, LogRange
 from umbel.log.records import Entry, digest_of, size_of
 from umbel.log.segments import ORIGIN, LogPosition, Segment, directory_of, segments_in
 from umbel.log.tail import Tail
+from umbel.state import disk
 
 
 def payloads(reader: IngestReader, start: LogPosition | None = None) -> list[bytes]:
@@ -279,6 +280,26 @@ def test_a_full_disk_refuses_and_leaves_the_log_whole(tmp_path: Path, monkeypatc
     log.append_blocking(b"[2]", 1)
     log.close()
     assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[1]", b"[2]"]
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(errno.EROFS, "mount the disk"), (errno.EACCES, "chown -R")])
+def test_a_folder_that_may_not_be_written_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    """It said to check the disk."""
+    log = IngestLog(tmp_path, "w", "e")
+
+    def fails(*_: object) -> None:
+        raise OSError(number, "not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write", fails)
+        with pytest.raises(Transient, match="not permitted") as raised:
+            log.append_blocking(b"[1]", 1)
+        assert remedy in (raised.value.hint or "")
+    log.append_blocking(b"[2]", 1)
+    log.close()
+    assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[2]"]
 
 
 def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

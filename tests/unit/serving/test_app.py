@@ -85,7 +85,8 @@ def test_what_may_pass_is_503_and_says_when_to_come_again(flights: Served, monke
     answer = flights.http.get("/api/v1/dataset/Departure/dead_letters")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     monkeypatch.setattr(Catalog, "dead_letters", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
-    assert flights.http.get("/api/v1/dataset/Departure/dead_letters").status_code == 503
+    answer = flights.http.get("/api/v1/dataset/Departure/dead_letters")
+    assert (answer.status_code, answer.json()["hint"]) == (503, "free some disk space")
 
 
 def test_an_internal_error_has_the_same_form(flights: Served, monkeypatch: pytest.MonkeyPatch) -> None:

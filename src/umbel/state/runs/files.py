@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from umbel.state.runs.records import JournalRecord, PlacedRecord
 
 _DRAFT = ".draft"
-_HINTS = {
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some disk space; nothing of this write is seen",
-    (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-    ): "let the account that runs umbel own it and all in umbel's folder: chown -R",
-}
 
 
 class ShardFiles(Protocol):
@@ -384,6 +376,6 @@ def _explained(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        hint = next((hint for numbers, hint in _HINTS.items() if error.errno in numbers), "check the disk")
+        hint = f"{disk.remedy_of(error.errno)}; nothing of this write is seen"
         name = f"{path.parent.name}/{path.name}"
         raise Transient(f"the state file {name} cannot be written: {error.strerror}", hint=hint) from error
