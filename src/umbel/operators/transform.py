@@ -77,23 +77,28 @@ class Transform(RowWise):
             return self.schema.empty()
         with blamed(f"transform function {self.function.name} for pipeline {self.pipeline}"):
             made = self._checked(called(self.function, rows, self.parents[0].schema.dtypes), rows.height)
-            self._check_order(made, rows)
+            made = self._in_place(made, rows)
             return self._moved(made.hstack(rows.select(*CHANGE_COLUMNS)), rows)
 
-    def _check_order(self, made: pl.DataFrame, rows: pl.DataFrame) -> None:
-        """Refuse rows in another order with a new index, where some may be retractions.
+    def _in_place(self, made: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+        """Put rows that came back in another order with a new index where they were.
 
-        Weights and instants of changes would go to other rows.
+        They are recognised by key and timestamp. Weights and instants of changes would go to other rows, where some may be
+        retractions.
         """
         fixed = (*self.schema.key_names, self.schema.timestamp)
         found, before = made.select(fixed), rows.select(fixed)
         if self.inserts_only or found.equals(before):
-            return
-        if found.hash_rows().sort().equals(before.hash_rows().sort()):
+            return made
+        have, had = found.hash_rows(), before.hash_rows()
+        if not have.sort().equals(had.sort()):
+            return made
+        if had.is_duplicated().any():
             raise InvalidValue(
                 "the rows came back in another order, with a new index",
                 hint="keep the frame's index (no reset_index), or the order of the rows",
             )
+        return made[have.arg_sort()][had.arg_sort().arg_sort()]
 
     def _moved(self, made: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         """Move changes that take effect at their row's timestamp to its new timestamp."""

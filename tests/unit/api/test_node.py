@@ -9,7 +9,7 @@ import pytest
 from tests.unit.api.streams import FOREVER, Cities, Events, Users, built, typed
 from umbel.aggregates import Count, Sum
 from umbel.api.dataset import Dataset
-from umbel.expr import col, now
+from umbel.expr import col, now, repeat
 from umbel.operators.aggregate import Aggregation
 from umbel.operators.dedup import Dedup
 from umbel.operators.join import AsOfJoin, TableJoin
@@ -202,6 +202,20 @@ def test_inserts_only_follows_sources_and_operators() -> None:
 
 def test_now_over_rows_that_stay() -> None:
     assert built(lambda e: e.filter(now().dt.since(col("t"), "day") < 30), Events).inserts_only
+
+
+@pytest.mark.parametrize(
+    ("body", "dataset"),
+    [
+        (lambda u: u.filter(now().dt.since(col("ut"), "day") < 30), Users),
+        (lambda u: u.assign(age=now().dt.since(col("ut")).astype(int)), Users),
+        (lambda e: e.dedup("uid").assign(n=now().astype(datetime)), Events),
+        (lambda u: u.changelog("d").filter(repeat(now(), by=1).list.len() > 0), Users),
+    ],
+)
+def test_now_over_rows_that_may_be_taken_back_is_warned_of(body: Any, dataset: Any) -> None:
+    with pytest.warns(UserWarning, match=r"now\(\) in .* updated or deleted.* in a feature"):
+        built(body, dataset)
 
 
 def test_deprecation_of_continuous_windows_over_keyed_input() -> None:

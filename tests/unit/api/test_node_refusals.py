@@ -11,7 +11,7 @@ from tests.unit.api.streams import FOREVER, Cities, Events, Users, built
 from tests.unit.refusals import Cases, check_refused
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, FirstK, LastK, Max, Min, Quantile, Sum
 from umbel.api.dataset import Dataset
-from umbel.expr import col, now, repeat
+from umbel.expr import col
 from umbel.types.windows import Hopping, Session, Tumbling
 
 refused = Cases()
@@ -44,13 +44,6 @@ refuse(
     "D.p",
 )
 refuse("assign: key", lambda u: u.assign("uid", int, len), U, ValueError, "'uid'", "key")
-for subject, body, inputs in (
-    ("filter: keyed", lambda u: u.filter(now().dt.since(col("ut"), "day") < 30), U),
-    ("assign: keyed", lambda u: u.assign(age=now().dt.since(col("ut")).astype(int)), U),
-    ("assign: dedup", lambda e: e.dedup("uid").assign(n=now().astype(datetime)), E),
-    ("filter: list", lambda u: u.changelog("d").filter(repeat(now(), by=1).list.len() > 0), U),
-):
-    refuse(f"now() in {subject}", body, inputs, ValueError, "now()", "updated or deleted", "D.p")
 refuse("transform: no function", lambda e: e.transform(3), E, ValueError, "transform", "3")
 refuse("transform: no timestamp", lambda e: e.transform(len, schema={"uid": int}), E, TypeError, "'t'")
 refuse("drop: both styles", lambda e: e.drop("uid", columns=["at"]), E, ValueError, "not both")
