@@ -30,6 +30,9 @@ OWN = (
 )
 """Names of umbel's own files and folders in its folder."""
 
+VOLUME = "lost+found"
+"""The folder that a file system has at its root, and that belongs to root."""
+
 log = logging.getLogger("umbel")
 
 
@@ -67,7 +70,7 @@ def make_private(folder: Path) -> None:
     names = {each.name for each in os.scandir(folder)}
     for name in names & set(OWN):
         _tighten(folder / name)
-    strange = sorted(name for name in names - set(OWN) if not name.startswith("."))
+    strange = sorted(name for name in names - {*OWN, VOLUME} if not name.startswith("."))
     if strange:
         log.warning("%s can be read by others, and is left so because it has %s in it", folder, strange[0])
     elif _change(folder, FOLDER):

@@ -51,8 +51,15 @@ class _Installed(MetaPathFinder):
 
 def _modules(folder: Path) -> Iterator[str]:
     for each in folder.iterdir() if folder.is_dir() else ():
-        if each.suffix == ".py" or (each / "__init__.py").exists():
+        if each.suffix == ".py" or _is_package(each):
             yield each.stem
+
+
+def _is_package(folder: Path) -> bool:
+    try:
+        return (folder / "__init__.py").exists()
+    except PermissionError:  # such as `lost+found` at the root of a volume: Python cannot import it either
+        return False
 
 
 def _needed() -> set[str]:

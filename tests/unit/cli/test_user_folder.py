@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,9 +55,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ran(folder: Path, *command: str) -> str:
+def ran(folder: Path, *command: str, prepare: Callable[[], None] | None = None) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    options = {"capture_output": True, "text": True, "env": environment, "preexec_fn": prepare}
+    done = subprocess.run(command, cwd=folder, check=False, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -77,6 +80,20 @@ def test_a_file_with_a_dot_in_its_name(folder: Path) -> None:
     """`features.v2` would be a module in a package `features`."""
     (folder / "features.v2.py").write_text((folder / "features.py").read_text().replace("Event", "Visit"))
     assert "Visit" in ran(folder, UMBEL, "explain", "features.v2.py")
+
+
+def without_privileges() -> None:
+    """Give up the capabilities by which root reads what it has no permission for."""
+    libc, drop_bounding = ctypes.CDLL(None), 24
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        libc.prctl(drop_bounding, capability)
+
+
+def test_a_folder_that_it_may_not_read(folder: Path) -> None:
+    """The root of a volume has such a folder, `lost+found`."""
+    closed = folder / "lost+found"
+    closed.mkdir(mode=0)
+    assert "Event" in ran(folder, UMBEL, "explain", "features.py", prepare=without_privileges)
 
 
 def test_what_runs_below(folder: Path) -> None:

@@ -49,6 +49,13 @@ def test_a_folder_of_before_becomes_private(tmp_path: Path, caplog: pytest.LogCa
     assert "cannot any more" in caplog.text
 
 
+def test_the_root_of_a_volume_becomes_private(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    tmp_path.chmod(0o755)
+    make_private(tmp_path)
+    assert mode(tmp_path) == 0o700
+
+
 def test_a_folder_with_other_things_keeps_its_rights_and_that_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
