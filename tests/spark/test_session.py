@@ -64,6 +64,11 @@ def waiting(bare: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[s
     process.wait()
 
 
+def folders(tmp_path: Path) -> list[Path]:
+    """Return the folders of temporary files that are there."""
+    return [each for each in (tmp_path / "umbel" / "spark").iterdir() if each.is_dir()]
+
+
 def test_it_starts_without_java_and_is_quiet(bare: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "umbel")],
@@ -77,7 +82,7 @@ def test_it_starts_without_java_and_is_quiet(bare: dict[str, str], tmp_path: Pat
     assert json.loads(done.stdout) == [[number, f"{sys.executable} 1"] for number in (0, 2, 4, 6)]
     assert done.stderr == ""
     assert (tmp_path / "umbel" / "logs" / "spark.log").exists()
-    assert list((tmp_path / "umbel" / "spark").iterdir()) == []
+    assert folders(tmp_path) == []
     assert [entry.name for entry in (tmp_path / "home").iterdir()] == [".cache"]
 
 
@@ -96,6 +101,21 @@ def test_a_master_that_is_not_reached_is_named_with_what_to_do(tmp_path: Path) -
     assert "error Spark did not start: Invalid master URL: spark://127.0.0.1" in done.stderr
     assert "does the master run there, and can it be reached" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_drivers_of_two_containers_with_one_volume(
+    waiting: subprocess.Popen[str], bare: dict[str, str], tmp_path: Path
+) -> None:
+    """Neither sees the other's processes."""
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline().startswith("[[0,")
+    (running,) = folders(tmp_path)
+    alone = "import os\ndef kill(*_): raise ProcessLookupError\nos.kill = kill\n"
+    program = [sys.executable, "-c", alone + SCRIPT, str(tmp_path / "umbel")]
+    done = subprocess.run(program, env=bare, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert folders(tmp_path) == [running]
+    assert any(running.iterdir())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 from umbel.errors import InvalidValue, Transient
 from umbel.processes.process_tree import die_with
 from umbel.processes.user_folder import SAFE
-from umbel.spark import aot_cache
+from umbel.spark import aot_cache, scratch
 from umbel.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Settings:
     @property
     def scratch(self) -> Path:
         """The folder of this process's temporary files."""
-        return self.directory.absolute() / "spark" / str(os.getpid())
+        return self.directory.absolute() / "spark" / scratch.name()
 
 
 def start(settings: Settings) -> SparkSession:
@@ -112,7 +111,6 @@ def stop(session: SparkSession, within: float = 20.0) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    scratch = session.sparkContext.getConf().get("spark.local.dir", None)
     for query in session.streams.active:
         query.stop()
     session.stop()
@@ -121,8 +119,7 @@ def stop(session: SparkSession, within: float = 20.0) -> None:
         _end(gateway.proc, within)
     # pyspark would otherwise go on talking to the JVM that has just ended
     SparkContext._gateway = SparkContext._jvm = None
-    if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)
+    scratch.release()
 
 
 @contextmanager
@@ -305,20 +302,7 @@ def _jvm_ends_with_this_process() -> Iterator[None]:
 
 def _prepare(settings: Settings) -> None:
     settings.logs.mkdir(parents=True, exist_ok=True)
-    for leftover in settings.scratch.parent.glob("[0-9]*"):
-        if not _lives(int(leftover.name)):
-            shutil.rmtree(leftover, ignore_errors=True)
-    settings.scratch.mkdir(parents=True, exist_ok=True)
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    scratch.claim(settings.scratch)
 
 
 def _end(jvm: subprocess.Popen[bytes], within: float) -> None:
