@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,9 @@ EVERYTHING = {
     "server.storage.className": "fast",
     "collector.storage.className": "fast",
     "server.environment.UMBEL_BACKLOG_AGE": "10m",
+    "server.environmentSecrets[0]": "catalog",
+    "worker.environmentSecrets[0]": "catalog",
+    "collector.environmentSecrets[0]": "kafka",
     "podAnnotations.team": "features",
     "nodeSelector.disk": "ssd",
     "tolerations[0].key": "dedicated",
@@ -71,15 +75,19 @@ def helm() -> str:
 
 def rendered(values: dict[str, str], release: str = "shop") -> list[dict[str, Any]]:
     """Return the objects of the chart for these values."""
+    done = _template(values, release)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def _template(values: dict[str, str], release: str) -> subprocess.CompletedProcess[str]:
     options = [
         part
         for name, value in values.items()
         for part in ("--set-string" if "schema" in name else "--set", f"{name}={_escaped(value)}")
     ]
     command = [helm(), "template", release, str(CHART), "--kube-version", "1.31", "--namespace", "features"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
 
 
 def _escaped(value: str) -> str:
@@ -115,6 +123,65 @@ def test_objects_are_those_of_kubernetes(name: str) -> None:
     assert [f"{each['kind']} {each['metadata']['name']}: {found}" for each in objects for found in problems(each)] == []
     names = [(each["kind"], each["metadata"]["name"]) for each in objects]
     assert len(set(names)) == len(names)
+
+
+WRONG: dict[str, dict[str, str]] = {
+    "replcas": {"collector.replcas": "3"},
+    "worker.tasks": {"worker.tasks": "all"},
+    "server.allowedHosts": {"server.allowedHosts[0]": "*.example.com"},
+    "collector.schema": {"collector.schema.type": "object"},
+    "image.tag": {"image.tag": "20261128"},
+    "minReplicas must be one of": {"keda.worker.minReplicas": "2"},
+    "the worker needs the server": {"server.enabled": "false"},
+    "there is no collector": {"collector.enabled": "false", "ingress.enabled": "true", "ingress.collectorHost": "a.b"},
+    "it has no host": {"server.enabled": "false", "worker.enabled": "false", "ingress.enabled": "true"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_values_are_refused(message: str) -> None:
+    done = _template(WRONG[message], "shop")
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def test_names_of_a_long_release_are_distinct() -> None:
+    objects = rendered(EVERYTHING, "r" * 42)
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(set(names)) == len(names)
+    assert max(len(each["metadata"]["name"]) for each in objects if each["kind"] == "StatefulSet") <= 52
+    assert "at most 42 characters" in _template({}, "r" * 43).stderr
+
+
+def test_large_numbers_are_written_as_numbers(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(
+        "{server: {environment: {UMBEL_BACKLOG_BYTES: 2147483648}},"
+        " keda: {enabled: true, collector: {enabled: true, backlogRows: 50000000}}}"
+    )
+    command = [helm(), "template", "shop", str(CHART), "--values", str(tmp_path / "values.yaml")]
+    objects = list(yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    (server,) = [each for each in containers(objects) if each["name"] == "server"]
+    assert {"name": "UMBEL_BACKLOG_BYTES", "value": "2147483648"} in server["env"]
+    triggers = [each for one in objects if one["kind"] == "ScaledObject" for each in one["spec"]["triggers"]]
+    assert "50000000" in [each["metadata"].get("threshold") for each in triggers]
+
+
+def test_passwords_come_from_secrets() -> None:
+    found = {each["name"]: each.get("envFrom") for each in containers(rendered(EVERYTHING))}
+    catalog = [{"secretRef": {"name": "catalog"}}]
+    kafka = [{"secretRef": {"name": "kafka"}}]
+    assert found == {"first-token": catalog, "server": catalog, "worker": catalog, "collector": kafka}
+
+
+def test_a_changed_schema_starts_collectors_anew() -> None:
+    def collector(schema: str) -> dict[str, Any]:
+        (found,) = [
+            owner for owner, _ in pods(rendered({"collector.schema": schema})) if owner["kind"] == "StatefulSet"
+        ]
+        return found["spec"]["template"]
+
+    assert collector('{"type":"object"}') == collector('{"type":"object"}')
+    assert collector('{"type":"object"}') != collector('{"type":"object","required":["n"]}')
 
 
 def test_wrong_objects_are_found() -> None:
@@ -243,28 +310,61 @@ def _scraped(objects: list[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
+POD = "192.0.2.7"
+
+
+@contextmanager
+def _served(tmp_path: Path) -> Iterator[tuple[ServerProcess, dict[str, Any], str]]:
+    """Run the first token's container and the server's; yield the server, its container and the token."""
+    first, server = (each for each in containers(rendered({})) if each["name"] in {"first-token", "server"})
+    (tmp_path / "umbel").mkdir(mode=0o755)
+    (script,) = (each.replace("/var/lib/umbel", str(tmp_path / "umbel")) for each in first["args"])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    subprocess.run(
+        [*first["command"], script], cwd=tmp_path / "umbel", env=environment, capture_output=True, check=True
+    )
+    options = [each for each in server["args"][1:] if not each.startswith(("--dir", "--port", "--host"))]
+    running = ServerProcess(tmp_path, *(each.replace("$(POD_IP)", POD) for each in options))
+    yield running, server, (tmp_path / "umbel" / "admin-token").read_text().strip()
+    running.stop()
+
+
 def test_probes_of_the_chart_succeed(tmp_path: Path) -> None:
     import httpx
 
-    token = [sys.executable, "-m", "umbel.cli.main", "token", "create", "admin", "--role", "admin"]
-    subprocess.run([*token, "--dir", str(tmp_path / "umbel")], capture_output=True, check=True)
-    (server,) = [each for each in containers(rendered({})) if each["name"] == "server"]
-    options = [each for each in server["args"][1:] if not each.startswith(("--dir", "--port", "--host"))]
-    running = ServerProcess(tmp_path, *options)
-    probes = [server[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
+    with _served(tmp_path) as (running, server, _):
+        probes = [server[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
 
-    def succeed() -> bool:
-        headers = {"Host": probes[0]["httpHeaders"][0]["value"]}
-        try:
-            return all(
-                httpx.get(f"http://127.0.0.1:{running.port}{each['path']}", headers=headers).status_code == 200
-                for each in probes
-            )
-        except httpx.TransportError:
-            return False
+        def succeed() -> bool:
+            headers = {"Host": f"{POD}:8425"}
+            try:
+                return all(
+                    httpx.get(f"http://127.0.0.1:{running.port}{each['path']}", headers=headers).status_code == 200
+                    for each in probes
+                )
+            except httpx.TransportError:
+                return False
 
-    wait_until(succeed, lambda: running.said)
-    running.stop()
+        wait_until(succeed, lambda: running.said)
+    assert (tmp_path / "umbel" / "admin-token").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_server_answers_prometheus_and_clients_inside_of_the_cluster(tmp_path: Path) -> None:
+    import httpx
+
+    with _served(tmp_path) as (running, _, token):
+        running.wait_until_ready()
+        for host, status in {
+            f"{POD}:8425": 200,
+            "shop-server:8425": 200,
+            "shop-server.features.svc:8425": 200,
+            "shop-server.features.svc.cluster.local:8425": 200,
+            "features.example.com": 200,
+            "another.example.com": 403,
+        }.items():
+            headers = {"Host": host, "Authorization": f"Bearer {token}"}
+            assert httpx.get(f"http://127.0.0.1:{running.port}/api/v1/metrics", headers=headers).status_code == status
 
 
 def test_the_image_is_slim_and_not_of_root() -> None:

@@ -1,5 +1,7 @@
 {{- define "umbel.name" -}}
-{{- printf "%s-%s" .Release.Name .component | trunc 52 | trimSuffix "-" -}}
+{{- /* the longest one, of a StatefulSet, has at most 52 characters */ -}}
+{{- if gt (len .Release.Name) 42 }}{{ fail (printf "the name of a release has at most 42 characters, %s has %d: choose a shorter one" .Release.Name (len .Release.Name)) }}{{ end -}}
+{{- printf "%s-%s" .Release.Name .component -}}
 {{- end -}}
 
 {{- define "umbel.match" -}}
@@ -48,9 +50,20 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{- /* A value as text; helm writes large numbers as 1e+06. */ -}}
+{{- define "umbel.text" -}}
+{{- kindIs "string" . | ternary . (toJson .) | quote -}}
+{{- end -}}
+
+{{- define "umbel.secrets" -}}
+{{- range . }}
+- secretRef: {name: {{ . }}}
+{{- end }}
+{{- end -}}
+
 {{- define "umbel.environment" -}}
 - {name: HOME, value: /tmp}
 {{- range $name, $value := . }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
+- {name: {{ $name }}, value: {{ include "umbel.text" $value }}}
 {{- end }}
 {{- end -}}
