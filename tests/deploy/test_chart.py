@@ -231,6 +231,7 @@ def test_pods_have_no_rights(name: str) -> None:
         assert pod["securityContext"]["runAsNonRoot"]
         assert pod["securityContext"]["runAsUser"] > 0
         assert not pod["automountServiceAccountToken"]
+        assert pod["shareProcessNamespace"]  # else SIGTERM is lost on a process that starts
     for container in containers(rendered(VALUES[name])):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,

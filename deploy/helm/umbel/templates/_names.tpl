@@ -25,6 +25,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- define "umbel.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
+shareProcessNamespace: true  # a container's first process does not get signals that it has no handler for yet
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
