@@ -36,7 +36,7 @@ test: setup $(WARM)
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly"
 
 nightly: setup $(WARM)
-	tests/servers/install
+	tests/servers/install images
 	$(BIN)/pytest -q -m nightly
 	UMBEL_TESTS=nightly $(BIN)/pytest -q -n $(WORKERS) tests/laws  # forty times the examples of `make test`
 
