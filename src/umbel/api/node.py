@@ -349,9 +349,9 @@ class Node:
     def _by_expression(self, subject: str, expression: Expr) -> ByExpression:
         if ("now", "") in expression.references() and not self.operator.inserts_only:
             warnings.warn(
-                f"{subject}: now() in `{expression}` over rows that may be updated or deleted: a row that is taken back is computed "
-                "again, at another instant, and aggregates keep what should have gone; compute it in a feature F(...), where now() is "
-                "the instant of the query",
+                f"{subject}: now() in `{expression}` over rows that may be updated or deleted: a row that is taken back is "
+                "computed again, at another instant, and aggregates keep what should have gone; compute it in a feature F(...), "
+                "where now() is the instant of the query",
                 stacklevel=4,
             )
         return ByExpression(expression)
