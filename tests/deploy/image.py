@@ -144,7 +144,7 @@ class Container:
         self.report(self._patience)
 
     def first(self) -> psutil.Process:
-        """Return the container's first process, once it has assignments up root's rights."""
+        """Return the container's first process, once it has dropped root's rights."""
         found: list[psutil.Process] = []
 
         def is_there() -> bool:

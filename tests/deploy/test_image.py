@@ -114,8 +114,8 @@ def test_server_and_worker_share_a_volume_and_start_again(start: Start, tmp_path
     server, worker = start("server", "server"), start("worker", "worker")
     wait_until(lambda: is_ready(SERVER), lambda: server.said + worker.said, PATIENCE)
     (tmp_path / "tmp-server" / "orders.py").write_text(DEFINITIONS)
-    token = f"UMBEL_TOKEN=$(cat admin-token) umbel commit /tmp/orders.py --url {SERVER}"
-    start("server", "server", ["sh", "-c", token]).report()
+    commit = f"UMBEL_TOKEN=$(cat admin-token) umbel commit /tmp/orders.py --url {SERVER}"
+    start("server", "server", ["sh", "-c", commit]).report()
 
     def log(first: int) -> None:
         rows = [{"user": n % 7, "cents": n * n, "at": "2026-03-01T00:00:00Z"} for n in range(first, first + 500)]

@@ -163,9 +163,8 @@ class DeltaPlace:
         made = _commit([next(iter(each.items())) for each in actions if each])
         if made.at is not None:
             return made
-        return replace(
-            made, at=found.mtime_ns // 1000
-        )  # as the protocol has it, where a writer has left the instant out
+        # as the protocol has it, where a writer has left the instant out
+        return replace(made, at=found.mtime_ns // 1000)
 
     def snapshot(self, version: int) -> list[DataFile]:
         """Return the files of a version, ordered."""
