@@ -366,6 +366,7 @@ def test_sequences(fresh: tuple[Platform, Platform], calls: Callable[[Platform],
         lambda c: c.xray(),
         lambda c: c.branch_status(),
         lambda c: c.feature_log(),
+        lambda c: c.corrections([User.uid]),
         lambda c: c.query([User.uid], [User.name], users(1), log=True),
     ],
 )

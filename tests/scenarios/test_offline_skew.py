@@ -11,8 +11,21 @@ import pytest
 
 from tests.deployed import wait_until
 from tests.scenarios.server import ServerProcess
-from tests.skewing import DATASETS, FEATURESETS, USERS, answered, check_equal, record, recorded, worker
+from tests.skewing import (
+    DATASETS,
+    FEATURESETS,
+    USERS,
+    WORKFLOW,
+    User,
+    answered,
+    check_equal,
+    counted,
+    record,
+    recorded,
+    worker,
+)
 from umbel.api.commit import check_commit
+from umbel.client import Client
 from umbel.connectors.buckets import LOCATION
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
@@ -47,8 +60,27 @@ def test_offline_answers_are_those_recorded_online(tmp_path: Path, monkeypatch: 
                 answer = pl.read_parquet(folder / report["output_prefix"] / "part-*.parquet")
                 check_equal(answer, rows)
             assert spark, "the large one was answered by Spark"
+            check_corrections(server, online)
     finally:
         server.stop()
+
+
+def check_corrections(server: ServerProcess, online: pl.DataFrame) -> None:
+    """Compare what was answered while rows streamed in with today's answers, before and after a late payment."""
+    client = Client(f"{server.http.base_url}")
+    before = client.corrections([User.user], workflow=WORKFLOW)
+    assert before.features["answers"].tolist() == [online.height] * len(before.features)
+    assert before.answers.empty
+    at, rows = online["timestamp"].median(), counted(server)
+    late = {"user": USERS[0], "amount": 7.25, "at": at.isoformat()}
+    server.http.post("/api/v1/log", json={"webhook": "web", "endpoint": "payments", "data": [late]}).raise_for_status()
+    wait_until(lambda: counted(server) == rows + 1, lambda: counted(server))
+    after = client.corrections([User.user], [User.ever, User.total], WORKFLOW)
+    since = online.filter(pl.col("User.user") == USERS[0], pl.col("timestamp") >= at)
+    own = after.answers.groupby("feature")
+    assert own["change"].unique().map(list).to_dict() == {"User.ever": [1.0], "User.total": [7.25]}
+    assert own["timestamp"].apply(list)["User.ever"] == since["timestamp"].sort().to_list()
+    assert set(after.answers["User.user"]) == {USERS[0]}
 
 
 def jvm_of(server: ServerProcess) -> list[str]:

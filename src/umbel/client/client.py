@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from umbel.client.feature_log import FeatureLogMethods
 from umbel.client.http import HttpTransport
 from umbel.client.names import (
     check_branch,
@@ -29,8 +30,6 @@ from umbel.query.resolve import name_of
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import httpx
     import pandas as pd
 
@@ -39,7 +38,7 @@ ATTEMPTS = 5
 """How often an incremental commit is made anew because another client has committed meanwhile."""
 
 
-class Client(OlderSpellings):
+class Client(FeatureLogMethods, OlderSpellings):
     """A client of a umbel server.
 
     Args:
@@ -142,20 +141,6 @@ class Client(OlderSpellings):
         rate = check_share(sampling_rate, "sampling_rate")
         found = self._transport.query(self._branch, request, input_dataframe, log=bool(log), sampling_rate=rate)
         return found.to_pandas()
-
-    def feature_log(
-        self, workflow: str | None = None, since: datetime | str | None = None, until: datetime | str | None = None
-    ) -> pd.DataFrame:
-        """Return the logged answers of queries with `log=True`, ordered by time.
-
-        Each row has "timestamp" and "workflow" as its first columns.
-
-        Args:
-            workflow: the label of the queries; all when None.
-            since: the start instant, inclusive.
-            until: the end instant, exclusive.
-        """
-        return self._transport.feature_log(self._branch, workflow, since, until)
 
     def query_offline(
         self,

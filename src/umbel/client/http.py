@@ -9,7 +9,7 @@ from urllib.parse import quote
 import polars as pl
 
 from umbel.client.connection import HttpConnection
-from umbel.client.logged import logged
+from umbel.client.logged import Logged
 from umbel.client.names import check_branch
 from umbel.client.plain import columns, location, plain
 from umbel.client.response import Response
@@ -177,10 +177,10 @@ class HttpTransport:
 
     def feature_log(
         self, branch: str, workflow: str | None, since: datetime | str | None, until: datetime | str | None
-    ) -> pd.DataFrame:
+    ) -> Logged:
         params = {"workflow": workflow, "since": plain(since), "until": plain(until)}
         lines = self._send("GET", "feature_log", branch, params=params).content
-        return logged(lines, self._schemas.all_features(branch))
+        return Logged(lines, self._schemas.all_features(branch))
 
     # ---- branches and secrets ------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""The feature log as a frame."""
+"""The feature log as rows and as a frame."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from umbel.client.schemas import decoded
@@ -15,23 +16,37 @@ if TYPE_CHECKING:
 FIXED: Mapping[str, DType] = {"timestamp": Datetime(), "workflow": Str()}
 
 
-def logged(lines: bytes, types: Mapping[str, DType]) -> pd.DataFrame:
-    """Return rows of the feature log, ordered by time.
-
-    Features that a row's query did not return are null in that row.
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Lines of the feature log.
 
     Args:
         lines: JSON objects.
-        types: of features; a column without a type, or with values of another type, has the JSON values.
+        types: of the committed features.
     """
-    import orjson
-    import pandas as pd
 
-    rows = sorted(map(orjson.loads, lines.splitlines()), key=lambda row: str(row["timestamp"]))
-    names = dict.fromkeys([*FIXED, *(name for row in rows for name in row)])
-    known = {**types, **FIXED}
-    columns = {name: _column(name, [row.get(name) for row in rows], known.get(name)) for name in names}
-    return pd.DataFrame(columns, columns=list(names))
+    lines: bytes
+    types: Mapping[str, DType]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows by time, each with the features that its query returned."""
+        import orjson
+
+        return sorted(map(orjson.loads, self.lines.splitlines()), key=lambda row: str(row["timestamp"]))
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows by time as a frame.
+
+        Features that a row's query did not return are null in that row. A column without a type, or with values of another type,
+        has the JSON values.
+        """
+        import pandas as pd
+
+        rows = self.rows()
+        names = dict.fromkeys([*FIXED, *(name for row in rows for name in row)])
+        known = {**self.types, **FIXED}
+        columns = {name: _column(name, [row.get(name) for row in rows], known.get(name)) for name in names}
+        return pd.DataFrame(columns, columns=list(names))
 
 
 def _column(name: str, values: list[Any], dtype: DType | None) -> pd.Series[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
+from umbel.client.logged import Logged
 from umbel.client.response import Response
 from umbel.definitions.records import Definitions
 from umbel.query.answer import Answer
@@ -122,7 +123,7 @@ class Transport(Protocol):
 
     def feature_log(
         self, branch: str, workflow: str | None, since: datetime | str | None, until: datetime | str | None
-    ) -> pd.DataFrame:
+    ) -> Logged:
         """Return the logged answers of queries."""
 
     def lookup(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from umbel.client.logged import Logged
 from umbel.client.names import check_branch
 from umbel.client.response import Response
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows
@@ -171,7 +172,7 @@ class LocalTransport:
 
     def feature_log(
         self, branch: str, workflow: str | None, since: datetime | str | None, until: datetime | str | None
-    ) -> pd.DataFrame:
+    ) -> Logged:
         raise _needs_server("feature_log")
 
     def lookup(

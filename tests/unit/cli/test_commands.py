@@ -25,6 +25,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "backup",
             "check",
             "completion",
+            "corrections",
             "erase",
             "rebuild",
             "restore",
@@ -91,6 +92,34 @@ def test_the_feature_log(umbel: Umbel, server: Served) -> None:
     (line,) = umbel("feature-log", "--workflow", "told", "--since", NOON).stdout.splitlines()
     assert json.loads(line)["Origin.departures"] == 2
     assert umbel("feature-log", "--until", NOON).stdout == ""
+
+
+def test_corrections(umbel: Umbel, server: Served) -> None:
+    query = {"inputs": ["Origin.origin"], "outputs": ["Origin"], "data": {"Origin.origin": ["SFO"]}}
+    server.post("/api/v1/query", query | {"as_of": LATER, "log": True, "workflow": "late"})
+    options = ("-i", "Origin.origin", "--workflow", "late")
+    assert ["Origin.departures", "1", "0", "0.00%", "–", "–"] in [
+        line.split() for line in umbel("corrections", *options).stdout.splitlines()
+    ]
+    server.log("departures", [{"origin": "SFO", "delay": 20, "ratio": 0.5, "at": "2013-12-01T15:30:00Z"}])
+    server.process()
+    shown = [line.split() for line in umbel("corrections", *options).stdout.splitlines()]
+    assert ["Origin.average", "1", "1", "100.00%", "20", "20"] in shown
+    assert ["Origin.is_late", "1", "1", "100.00%", "–", "–"] in shown
+    lines = umbel("corrections", "Origin.departures", *options, "--answers").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {
+            "timestamp": "2013-12-01T16:00:00.000000Z",
+            "workflow": "late",
+            "Origin.origin": "SFO",
+            "feature": "Origin.departures",
+            "served": 0,
+            "corrected": 1,
+            "change": 1.0,
+        }
+    ]
+    assert umbel("corrections", "-i", "Origin.origin", "--workflow", "never").stdout == "none\n"
+    assert "-i User.user" in umbel("corrections").output
 
 
 def test_a_query(umbel: Umbel, server: Served) -> None:
