@@ -165,8 +165,12 @@ def _look_at_files(files: AppendableFiles, found: ShardInspection) -> None:
             return
         size = files.size(name) or 0
         sound = journal.sound(at.number, at.offset, min(size, header.end))
-        for placed in journal.read(at.number, at.offset, sound):
-            found.state_ids |= set(placed.record.state_ids)
+        try:
+            records = journal.read(at.number, at.offset, sound)
+        except Damaged as damage:
+            found.journal = damage.message
+            return
+        found.state_ids |= {state_id for placed in records for state_id in placed.record.state_ids}
         if sound < header.end:
             what = "ends" if sound == size else "is not as it was written"
             found.journal = f"{name} {what} at byte {sound}; {header.end - sound:,} bytes behind that are lost"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged, Transient
 from umbel.state.runs.manifest import JournalPosition
-from umbel.state.runs.records import RECORD_BYTES, JournalRecord, PlacedRecord, payload_at, place_of
+from umbel.state.runs.records import RECORD_BYTES, UNREADABLE, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import shard_name
 
@@ -98,7 +98,11 @@ class Journal:
             if payload is None:
                 raise self._damaged(number, start + at, "a record differs from its checksum, or is from elsewhere")
             after = at + RECORD_BYTES + len(payload)
-            found.append(PlacedRecord(number, start + at, start + after, JournalRecord.unpack(payload)))
+            try:
+                record = JournalRecord.unpack(payload)
+            except UNREADABLE as error:  # as older versions have written some
+                raise self._damaged(number, start + at, f"a record cannot be read: {error}") from error
+            found.append(PlacedRecord(number, start + at, start + after, record))
             at = after
         return found
 

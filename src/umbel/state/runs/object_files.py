@@ -25,7 +25,7 @@ from umbel.state.failpoints import reach
 from umbel.state.port import ConcurrentWrite
 from umbel.state.runs.journal import FOLDER, file_numbers, journal_name
 from umbel.state.runs.manifest import JournalPosition
-from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at, place_of
+from umbel.state.runs.records import UNREADABLE, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import shard_name
 from umbel.state.runs.storage_clock import StorageClock
@@ -337,7 +337,11 @@ class ObjectJournal:
         if payload is None:
             report = f"the object {self._files}/{journal_name(number)} of the state differs from its checksum"
             raise Damaged(f"{report}, or is from elsewhere", hint=REMEDY)
-        return [PlacedRecord(number, _FIRST, _FIRST + len(data), JournalRecord.unpack(payload))]
+        try:
+            return [PlacedRecord(number, _FIRST, _FIRST + len(data), JournalRecord.unpack(payload))]
+        except UNREADABLE as error:
+            report = f"the object {self._files}/{journal_name(number)} of the state cannot be read: {error}"
+            raise Damaged(report, hint=REMEDY) from error
 
     def recover(self, at: JournalPosition) -> bool:
         """Return False: a record is there as a whole or not at all.

@@ -28,6 +28,8 @@ _BEGIN = b"URec"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 RECORD_BYTES = _RECORD.size
 """Bytes of a record before its payload."""
+UNREADABLE = (pa.ArrowException, OSError)
+"""The errors of a payload that is as it was written, and not readable."""
 
 
 @dataclass(frozen=True, slots=True)

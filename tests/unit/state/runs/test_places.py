@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from umbel.state.runs.inspection import inspect, repair
 from umbel.state.runs.journal import HEADER_BYTES, Journal
 from umbel.state.runs.maintenance import maintain
 from umbel.state.runs.manifest import Manifest, publish, read_latest
-from umbel.state.runs.records import moved, place_of
+from umbel.state.runs.records import RECORD_BYTES, moved, place_of
 from umbel.state.runs.shard import Shard, ShardOptions
 
 WIDE = ShardOptions(flush_bytes=1)
@@ -71,6 +73,24 @@ def test_records_that_changed_places_are_damaged(tmp_path: Path, one: int, other
         data[span] = part
     journal_of(folder).write_bytes(data)
     assert f"byte {records[one].start}" in refused(folder)
+
+
+def test_a_record_that_was_written_unreadable_is_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "shard-000"
+    filled(folder, 10)
+    journal = Journal(LocalFiles(folder))
+    header = journal.header(1)
+    assert header is not None
+    last = journal.read(1, HEADER_BYTES, header.end)[-1]
+    data = bytearray(journal_of(folder).read_bytes())
+    payload = data[last.start + RECORD_BYTES : last.end]
+    stream = payload.index(b"\xff\xff\xff\xff")  # a message of Arrow begins so
+    payload[stream + 8 :] = bytes(len(payload) - stream - 8)
+    record = bytearray(data[last.start : last.start + RECORD_BYTES]) + payload
+    struct.pack_into("<I", record, 16, zlib.crc32(payload))
+    data[last.start : last.end] = moved(bytes(record), place_of("shard-000", 1, last.start))
+    journal_of(folder).write_bytes(data)
+    assert "a record cannot be read" in refused(folder)
 
 
 def test_records_of_an_older_version_are_read_anywhere(tmp_path: Path) -> None:
