@@ -161,15 +161,15 @@ def limits(_: SettingCheck) -> Iterator[Finding]:
     """Check the free memory and the limit of open files."""
     import resource
 
-    import psutil
+    from umbel.processes.memory import memory
 
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     level = "ok" if files >= FILES else "warning" if files >= MIN_OPEN_FILES else "error"
     remedy = "" if level == "ok" else f"ulimit -n {min(most, 65536) if most > 0 else 65536}"
     yield Finding("open files", level, f"at most {files}", remedy)
-    memory = psutil.virtual_memory()
-    level = "ok" if memory.available >= LITTLE_MEMORY else "warning"
-    found = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
+    free = memory()
+    level = "ok" if free.available >= LITTLE_MEMORY else "warning"
+    found = f"{free.available / GIB:.1f} of {free.total / GIB:.1f} GiB free{' to this container' if free.is_limited else ''}"
     yield Finding("memory", level, found, "" if level == "ok" else "umbel with Spark takes about 2 GiB")
 
 
