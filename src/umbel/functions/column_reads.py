@@ -10,7 +10,7 @@ import dis
 import re
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 _BY_NAME = {"locals", "vars", "eval", "exec", "globals", "dir", "inspect", "sys"}
 _BY_NAME |= {"query", "from_query", "sql", "execute", "evaluate"}
@@ -20,6 +20,15 @@ The last ones evaluate texts that name a variable of their caller: in pandas, Du
 """
 _SUBSCRIPTS = {"BINARY_SUBSCR", "BINARY_OP"}
 _PASSED_OVER = {"CACHE", "EXTENDED_ARG", "NOP"}
+_OF_A_VARIABLE = re.compile("(?:LOAD|STORE)_FAST(?:_BORROW)?")
+
+
+class _Step(NamedTuple):
+    """An instruction: its name, its argument, and how that is written."""
+
+    opname: str
+    argval: Any
+    argrepr: str
 
 
 def columns_read(function: Callable[..., Any]) -> frozenset[str] | None:
@@ -51,7 +60,7 @@ def _in_texts(code: types.CodeType) -> bool:
 def _taken(code: types.CodeType) -> Iterator[str | None]:
     """Yield the column at each use of a function's argument, None for another use."""
     name = code.co_varnames[0]
-    steps = [each for each in dis.get_instructions(code) if each.opname not in _PASSED_OVER]
+    steps = list(_steps(code))
     for step, key, subscript in zip(steps, [*steps[1:], *steps[:1]], [*steps[2:], *steps[:2]], strict=True):
         if step.argval == name and step.opname.startswith("LOAD_FAST"):
             is_taken = key.opname == "LOAD_CONST" and isinstance(key.argval, str) and _takes(subscript)
@@ -60,7 +69,17 @@ def _taken(code: types.CodeType) -> Iterator[str | None]:
             yield None
 
 
-def _takes(step: dis.Instruction) -> bool:
+def _steps(code: types.CodeType) -> Iterator[_Step]:
+    """Yield instructions; those that Python 3.13 and later do in one, of two variables, apart."""
+    for each in dis.get_instructions(code):
+        parts = _OF_A_VARIABLE.findall(each.opname)
+        if len(parts) == 2 and isinstance(each.argval, tuple):
+            yield from (_Step(part, name, name) for part, name in zip(parts, each.argval, strict=True))
+        elif each.opname not in _PASSED_OVER:
+            yield _Step(each.opname, each.argval, each.argrepr)
+
+
+def _takes(step: _Step) -> bool:
     return step.opname in _SUBSCRIPTS and (step.opname == "BINARY_SUBSCR" or step.argrepr == "[]")
 
 

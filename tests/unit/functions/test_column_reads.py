@@ -50,6 +50,17 @@ def deletes(df: Any) -> Any:
     return df["b"]
 
 
+def by_another_name(df: Any) -> Any:
+    first = df["a"]
+    other = df
+    return first + other["b"]
+
+
+def by_a_variable(df: Any) -> Any:
+    name = "b"
+    return df["a"] + df[name]
+
+
 def captures(df: Any) -> Any:
     return df["a"].map(lambda one: one + df["b"].iloc[0])
 
@@ -89,6 +100,8 @@ UNKNOWN: list[Callable[..., Any]] = [
     assigns,
     replaces,
     deletes,
+    by_another_name,
+    by_a_variable,
     captures,
     by_its_variables,
     yields,
