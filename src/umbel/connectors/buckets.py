@@ -216,6 +216,11 @@ class Bucket:
             raise InvalidValue(f"{self._title}: not found: {error}", hint="check bucket and path") from error
         except PermissionError as error:
             raise InvalidValue(f"{self._title}: access is denied: {error}", hint="check the credentials") from error
+        except (NotADirectoryError, IsADirectoryError) as error:
+            raise InvalidValue(
+                f"{self._title}: a file is where a folder must be, or the other way round: {error}",
+                hint="name another path",
+            ) from error
         except OSError as error:
             for sign, reason in _REFUSED:
                 if sign in str(error):
@@ -247,6 +252,15 @@ class FolderBucket(Bucket):
     def folder(self) -> Path:
         """The folder of its objects."""
         return self._root / self._name
+
+    def check(self, path: str) -> None:
+        super().check(path)
+        with self.described():
+            folder = next(each for each in (self._root / self._at(path)).parents if each.exists())
+            if not folder.is_dir():
+                raise NotADirectoryError(
+                    errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder.relative_to(self._root).as_posix()
+                )
 
     def _write(self, source: Path, path: str) -> None:
         with source.open("rb") as provided:

@@ -161,6 +161,27 @@ def test_without_an_output_answers_are_in_umbels_own_folder(idle: Served, bucket
     assert pl.read_parquet(folder / "part-*.parquet").height == 10
 
 
+def test_an_output_that_is_a_file_is_refused_at_once(idle: Served, buckets: Path) -> None:
+    (buckets / "data/taken").write_text("no folder")
+    for prefix in ("taken", "taken/below"):
+        query = {"inputs": ["Origin.origin"], "outputs": OUTPUTS, "timestamp_column": "at", "data": many(10)}
+        answer = idle.post(PATH, query | {"output": place(prefix)})
+        assert answer.status_code == 400
+        assert "a file is where a folder must be" in answer.text
+        assert "name another path" in answer.text
+    assert (buckets / "data/taken").read_text() == "no folder"
+
+
+def test_an_output_that_becomes_a_file_fails_the_job_at_its_first_attempt(idle: Served, buckets: Path) -> None:
+    begun = ask(idle, {"data": many(10), "output": place("out/late/below")})
+    (buckets / "data/out").mkdir(exist_ok=True)
+    (buckets / "data/out/late").write_text("no folder")
+    report = worked(idle, begun)
+    assert report["status"] == "FAILED"
+    assert report["reason"].startswith("S3 ")
+    assert "a file is where a folder must be" in report["reason"]
+
+
 def test_bad_rows_are_counted_and_stored_with_their_reasons(idle: Served, buckets: Path) -> None:
     good = many(30)
     bad = [
