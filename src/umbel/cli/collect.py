@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from umbel.cli.options import LOOPBACK, TlsCert, TlsKey, check_tls
 
 if TYPE_CHECKING:
     from umbel.collector.settings import CollectorSettings
+    from umbel.log.reading import Damage
 
 PORT = 8426
 FOLDER = Path(".umbel-collect")
@@ -168,30 +169,38 @@ def cat(
 ) -> None:
     """Print the events of a stream, a JSON object per line, in their order.
 
+    Damaged events are left out; the command then ends with code 2.
+
     Examples:
         umbel collect cat clicks --dir events > clicks.ndjson
 
         umbel collect cat clicks --dir events --dead
     """
-    from umbel.errors import UnknownName
+    from umbel.errors import Damaged, UnknownName
     from umbel.log.collected import LETTERS, SYSTEM, check_name, streams_in
 
+    damages: list[Damage] = []
     check_name(stream)
     if stream not in (known := streams_in(directory)):
         raise UnknownName(f"{directory} has no stream '{stream}'", hint=f"streams: {', '.join(known) or 'none'}")
-    for each in _events(directory, LETTERS if dead else SYSTEM, stream, after):
+    for each in _events(directory, LETTERS if dead else SYSTEM, stream, after, damages.append):
         sys.stdout.buffer.write(each + b"\n")
     sys.stdout.buffer.flush()
+    lost = [each for each in damages if each.row + each.rows > after]
+    if lost:
+        raise Damaged("; ".join(map(str, lost)), hint="all other events are printed; restore the folder from a backup")
 
 
-def _events(directory: Path, system: str, stream: str, after: int) -> Iterator[bytes]:
+def _events(
+    directory: Path, system: str, stream: str, after: int, damaged: Callable[[Damage], None]
+) -> Iterator[bytes]:
     from umbel.collector.bodies import events_of
     from umbel.log.reading import IngestReader
 
     reader = IngestReader(directory, system, stream)
     start = reader.start()
     for part in reader.ranges(start, reader.end()):
-        for record in reader.open(part):
+        for record in reader.open(part, damaged):
             if record.row + record.entry.rows > after:
                 yield from list(events_of(record.entry.payload))[max(0, after - record.row) :]
 

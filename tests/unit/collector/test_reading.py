@@ -14,6 +14,7 @@ from umbel.cli.collect import group
 from umbel.collector.backlog import waiting_in
 from umbel.collector.forwarding import StreamForwarding, is_forwarded
 from umbel.collector.settings import CollectorSettings, KafkaTarget
+from umbel.errors import Damaged
 from umbel.log.collected import SYSTEM
 from umbel.log.ingest import IngestLog
 from umbel.log.readers import note_position, positions
@@ -33,6 +34,19 @@ def folder(tmp_path: Path) -> Path:
 def test_cat_prints_it(folder: Path) -> None:
     found = CliRunner().invoke(group, ["cat", "clicks", "--dir", str(folder)])
     assert (found.exit_code, found.stdout_bytes.splitlines()) == (0, EVENTS)
+
+
+def test_cat_prints_what_is_behind_a_damaged_event(tmp_path: Path) -> None:
+    with closing(IngestLog(tmp_path, SYSTEM, "clicks")) as log:
+        for number in range(4):
+            log.append_blocking(b'[{"n":%d}]' % number, 1)
+        (segment,) = log.directory.glob("*.seg")
+    segment.write_bytes(segment.read_bytes().replace(b'{"n":1}', b'{"n":7}'))
+    runs = [CliRunner().invoke(group, ["cat", "clicks", "--dir", str(tmp_path), "--after", n]) for n in ("0", "2")]
+    assert [each.stdout for each in runs] == ['{"n":0}\n{"n":2}\n{"n":3}\n', '{"n":2}\n{"n":3}\n']
+    assert isinstance(runs[0].exception, Damaged)
+    assert "row 1" in str(runs[0].exception)
+    assert runs[1].exit_code == 0
 
 
 def test_it_is_forwarded(folder: Path) -> None:
