@@ -105,7 +105,8 @@ def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
     newer ones have as many rows as the oldest: what is not needed takes no more room then than what is. Else a run of a high tier
     would hold it until there are enough of its tier.
     """
-    known = {table: entries for table, entries in manifest.runs.items() if table in shard.schemas}
+    schemas = shard.schemas
+    known = {table: entries for table, entries in manifest.runs.items() if table in schemas}
     found = list[MergePlan]()
     for table, entries in known.items():
         for tier in {entry.tier for entry in entries}:
@@ -115,7 +116,7 @@ def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
     if found:
         return min(found, key=attrgetter("tier"))
     for table, (oldest, *newer) in known.items():
-        schema = shard.schemas[table]
+        schema = schemas[table]
         shrinks = table in manifest.horizons or (isinstance(schema.rule, ReplaceRule) and not schema.order)
         if shrinks and oldest.tier and sum(entry.rows for entry in newer) >= oldest.rows:
             return MergePlan(table, (oldest, *newer), complete=True, tier=oldest.tier)
@@ -128,15 +129,15 @@ def _flush(shard: Shard, limit: int) -> bool:
     Pending records remain live.
     """
     view, begun = shard.refresh(), time.monotonic()
-    memtable, manifest = view.memtable, view.manifest
+    memtable, manifest, schemas = view.memtable, view.manifest, shard.schemas
     if not shard.is_due(limit):
         return False
-    if not set(memtable.blocks) <= set(shard.schemas):
+    if not set(memtable.blocks) <= set(schemas):
         return False  # a process that knows all tables will do it
     fresh = {}
     for table, blocks in memtable.blocks.items():
         horizon = memtable.horizons.get(table)
-        parts = _written(shard, table, blocks, horizon, complete=not manifest.runs.get(table))
+        parts = _written(shard, table, schemas[table], blocks, horizon, complete=not manifest.runs.get(table))
         if parts:
             fresh[table] = RunEntry(0, parts)
     with _publishing(shard, begun) as now:
@@ -167,11 +168,12 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
     """Merge runs into one of the next tier; return False if they were dropped meanwhile."""
     view, begun = shard.refresh(), time.monotonic()
     names = [part.name for entry in plan.inputs for part in entry.parts]
-    if not set(names) <= set(view.files):
+    schema = shard.schemas.get(plan.table)
+    if schema is None or not set(names) <= set(view.files):
         return False
     sources, horizon = [view.files[name] for name in names], view.memtable.horizons.get(plan.table)
     del view  # with the rows in memory, which the next batches replace
-    parts = _written(shard, plan.table, sources, horizon, complete=plan.complete)
+    parts = _written(shard, plan.table, schema, sources, horizon, complete=plan.complete)
     with _publishing(shard, begun) as now:
         entries = now.manifest.runs.get(plan.table, ())
         if not set(plan.inputs) <= set(entries):
@@ -194,11 +196,16 @@ def _discard(shard: Shard, parts: Sequence[RunPart]) -> None:
 
 
 def _written(
-    shard: Shard, table: str, sources: Sequence[SortedRows], horizon: int | None, *, complete: bool
+    shard: Shard,
+    table: str,
+    schema: TableSchema,
+    sources: Sequence[SortedRows],
+    horizon: int | None,
+    *,
+    complete: bool,
 ) -> tuple[RunPart, ...]:
     """Write the merge of sources as the files of a run, range by range."""
-    schema, parts = shard.schemas[table], []
-    size = shard.options.part_rows
+    parts, size = [], shard.options.part_rows
     merged = merged_ranges(sources, schema, max(1, size // PORTIONS), complete=complete, horizon=horizon)
     if complete or schema.rule.drops_early:
         merged = (schema.unexpired(piece, horizon) for piece in merged)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.state.runs.tables import (
+    REPLACED,
+    SCHEMAS,
+    SMALL,
     SUMMED,
     A,
     found,
@@ -17,7 +21,10 @@ from tests.unit.state.runs.tables import (
 )
 from umbel.errors import Transient
 from umbel.state.port import Stamp
+from umbel.state.runs import maintenance
+from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.maintenance import Maintainer, maintain
+from umbel.state.runs.shard import Shard
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
@@ -46,6 +53,32 @@ def test_failed_maintenance_is_logged_and_tried_again(
     assert "the disk is full" in caplog.text
     assert maintain(shard)
     assert shard.refresh().manifest.runs
+
+
+@pytest.mark.parametrize("step", ["next_merge", "merged_ranges"])
+def test_state_that_is_dropped_meanwhile_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    shard = Shard(LocalFiles(tmp_path), None, SMALL)
+    for table in (REPLACED, SUMMED):
+        shard.define(table, SCHEMAS[table])
+    for batch in range(5):
+        with shard.transaction([A], Stamp(1, batch)) as tx:
+            for table, value in ((REPLACED, "x"), (SUMMED, 1)):
+                write(tx, table, [(1, batch, value)])
+        if batch == 2 and step == "next_merge":
+            assert maintain(shard)
+    done = getattr(maintenance, step)
+
+    def drop(*arguments: Any, **options: Any) -> Any:
+        made = done(*arguments, **options)
+        if made is not None:
+            shard.drop(A)
+        return made
+
+    monkeypatch.setattr(maintenance, step, drop)
+    assert maintain(shard)
+    assert shard.state_ids() == []
+    assert maintain(opened(tmp_path))
+    assert not (runs := (tmp_path / "runs")).exists() or not list(runs.glob("*.run"))
 
 
 def test_a_thread_maintains_beside_the_writer(tmp_path: Path) -> None:
