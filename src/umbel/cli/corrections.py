@@ -48,11 +48,24 @@ def command(
         raise typer.BadParameter("say with which features the queries were made: -i User.user")
     found = Client(url, branch=branch).corrections(inputs, outputs or (), workflow, since, until)
     if answers:
-        sys.stdout.write(found.answers.to_json(orient="records", lines=True, date_format="iso", date_unit="us"))
+        _print(found.answers)
     else:
         _show(found.features)
     if found.skipped:
         typer.echo(f"{found.skipped} logged rows were made with other inputs and are not compared", err=True)
+
+
+def _print(answers: pd.DataFrame) -> None:
+    import orjson
+
+    from umbel.client.plain import plain
+    from umbel.log.features import spelled
+
+    for each in answers.to_dict("records"):
+        line = {str(name): plain(value, "NaN") for name, value in each.items()}
+        line["timestamp"] = spelled(each["timestamp"])
+        line["change"] = None if math.isnan(each["change"]) else each["change"]
+        sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _show(features: pd.DataFrame) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 10_000
 """Logged rows that are queried offline at once."""
-TOLERANCE = 1e-9
-"""Relative difference up to which floats are equal: sums depend on the order of their rows in the last digits."""
+TOLERANCE, SMALLEST = 1e-9, 1e-12
+"""Relative and absolute differences up to which floats are equal: sums depend on the order of their rows in the last digits."""
 
 Ask = Callable[[Sequence[str], "pd.DataFrame"], Mapping[str, Sequence[Any]]]
 """Returns the offline values of features for a frame of inputs and `timestamp`."""
@@ -78,7 +78,9 @@ def compare(logged: Logged, inputs: Sequence[str], outputs: Sequence[str], ask: 
         for start in range(0, len(group) if known else 0, AT_ONCE):
             found += _corrected(group[start : start + AT_ONCE], inputs, known, logged.types, ask)
     names = ["timestamp", "workflow", *inputs, "feature", "served", "corrected", "change"]
-    answers = pd.DataFrame(found, columns=names).sort_values("timestamp", kind="stable", ignore_index=True)
+    columns = {name: [each[name] for each in found] for name in names}
+    values = {name: pd.Series(columns[name], dtype=object) for name in ("served", "corrected")}  # ints beside nulls
+    answers = pd.DataFrame(columns | values).sort_values("timestamp", kind="stable", ignore_index=True)
     return Corrections(_totals(counts, found), answers, len(rows) - len(compared))
 
 
@@ -140,7 +142,9 @@ def _served(name: str, rows: Sequence[Mapping[str, Any]], types: Mapping[str, DT
 def _is_same(served: Any, now: Any) -> bool:
     """Return whether two values are equal but for the last digits of floats."""
     if isinstance(served, float) and isinstance(now, float):
-        return math.isclose(served, now, rel_tol=TOLERANCE) or (math.isnan(served) and math.isnan(now))
+        return math.isclose(served, now, rel_tol=TOLERANCE, abs_tol=SMALLEST) or (
+            math.isnan(served) and math.isnan(now)
+        )
     if isinstance(served, list) and isinstance(now, list):
         return len(served) == len(now) and all(map(_is_same, served, now))
     if isinstance(served, dict) and isinstance(now, dict):

@@ -120,6 +120,15 @@ def test_features_that_are_gone_are_reported_without_a_comparison(served: Served
     commit(served.deployment, check_commit(DATASETS, FEATURESETS))
 
 
+def test_numbers_remain_what_they_are_beside_nulls() -> None:
+    lines = [{"timestamp": LATER, "workflow": "w", "F.key": key, "F.value": key or None} for key in range(3)]
+    logged = Logged(b"\n".join(map(orjson.dumps, lines)), {"F.key": Int(), "F.value": Optional(Int())})
+    found = compare(logged, ["F.key"], (), lambda *_: {"F.value": [7, None, 7]}).answers
+    values = [(each["served"], each["corrected"]) for each in found.to_dict("records")]
+    assert values == [(None, 7), (1, None), (2, 7)]
+    assert [type(each) for each, _ in values] == [type(None), int, int]
+
+
 @struct
 class Pair:
     left: float
@@ -131,6 +140,7 @@ VALUES: Sequence[tuple[DType, Any, Any, bool]] = [
     (Float(), 1.0, 1.0 + 1e-6, False),
     (Float(), "NaN", math.nan, True),
     (Float(), "NaN", 1.0, False),
+    (Float(), 0.0, 0.1 + 0.2 - 0.3, True),
     (Optional(Float()), None, None, True),
     (Optional(Float()), None, 0.0, False),
     (Optional(Int()), 0, None, False),
