@@ -159,3 +159,16 @@ def test_a_job_may_begin_before_anything_is_committed(tmp_path: Path, spark: Any
         caught_up({"Sales": 3})
     assert deployed.changes("Sales").height == 3
     deployed.close()
+
+
+def test_a_worker_that_was_killed_in_its_first_batch_begins_again(tmp_path: Path, spark: Any) -> None:
+    deployed = Deployed(tmp_path / "umbel")
+    deployed.commit(base(tmp_path / "files"))
+    for name in ("offsets", "commits"):
+        (folder := tmp_path / "umbel/checkpoint/live" / name).mkdir(parents=True)
+    (folder.parent / "offsets" / ".0.88d863b2-5650-441c-8fcd-68938aad2a51.tmp").touch()
+    with live(deployed, spark, DRIVER) as caught_up:
+        deployed.log("sales", [{**GOOD, "t": at(600 + n)} for n in range(3)])
+        caught_up({"Sales": 3})
+    assert deployed.changes("Sales").height == 3
+    deployed.close()

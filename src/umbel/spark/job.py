@@ -102,6 +102,7 @@ class LiveJob:
             text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(*parts)}"
             log.warning(text)
             self._deployment.catalog.record_event("work", "warning", text)
+        checkpoint.discard_unbegun(*parts)
         self._session.dataSource.register(PlanSource)
         self._watch.start()
         plans = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()

@@ -50,6 +50,18 @@ def is_catalog_older(catalog: Catalog, directory: Path) -> str:
     return f"it is older than the state: its last finished batch is {finished}, and batch {number} has begun"
 
 
+def discard_unbegun(catalog: Catalog, directory: Path) -> None:
+    """Delete what is left of a checkpoint that no batch was written to.
+
+    Spark refuses to begin where a worker was killed while it wrote its first batch: the unfinished file is still there.
+    """
+    folder = folder_of(directory)
+    has_batch = any(each.name.isdecimal() for each in folder.glob("offsets/*"))
+    if not has_batch and catalog.progress(JOB, sys.maxsize) is None:
+        for name in ("offsets", "commits"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
 def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
     """Return whether Spark can read a checkpoint, and resumes with the right plan.
 
