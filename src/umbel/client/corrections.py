@@ -7,7 +7,7 @@ instant shows.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -66,13 +66,13 @@ def compare(logged: Logged, inputs: Sequence[str], outputs: Sequence[str], ask: 
     _check_known([*inputs, *outputs], logged.types)
     rows = logged.rows()
     compared = [row for row in rows if _is_made_with(inputs, row)]
-    groups, counts = defaultdict[tuple[str, ...], list[dict[str, Any]]](list), dict[str, int]()
+    groups, counts = defaultdict[tuple[str, ...], list[dict[str, Any]]](list), Counter[str]()
     for row in compared:
         features = [name for name in row if name not in FIXED and name not in inputs and _is_among(name, outputs)]
         known = tuple(name for name in features if name in logged.types)
         groups[known].append(row)
         for name in features:
-            counts[name] = counts.get(name, 0) + (name in logged.types)
+            counts[name] += name in logged.types
     found = list[dict[str, Any]]()
     for known, group in groups.items():
         for start in range(0, len(group) if known else 0, AT_ONCE):

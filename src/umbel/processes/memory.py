@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
+FIGURES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""By controller, none in version 2: the files of limit and usage, and what `memory.stat` calls the cached files not in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +56,21 @@ def _limited(groups: Path, own: Path) -> Iterator[Memory]:
     lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
+        if controllers in FIGURES:
             root = groups / controllers
             folder = root / path.lstrip("/")
             # in a container the path may be that on the host, and the container's own group is the root
             for each in (folder, *folder.parents):
-                yield from _limit(each, is_first=bool(controllers))
+                yield from _limit(each, *FIGURES[controllers])
                 if each == root:
                     break
 
 
-def _limit(folder: Path, *, is_first: bool) -> Iterator[Memory]:
+def _limit(folder: Path, limit: str, usage: str, cache: str) -> Iterator[Memory]:
     """Yield the limit of a group, if it has one.
 
     What the system can drop of its cached files counts as available.
     """
-    limit, usage, cache = (
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        if is_first
-        else ("memory.max", "memory.current", "inactive_file")
-    )
     with suppress(OSError, ValueError):
         total, used = (int((folder / name).read_text(encoding="utf-8")) for name in (limit, usage))
         figures = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())

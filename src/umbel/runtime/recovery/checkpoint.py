@@ -56,8 +56,7 @@ def discard_unbegun(catalog: Catalog, directory: Path) -> None:
     Spark refuses to begin where a worker was killed while it wrote its first batch: the unfinished file is still there.
     """
     folder = folder_of(directory)
-    has_batch = any(each.name.isdecimal() for each in folder.glob("offsets/*"))
-    if not has_batch and catalog.progress(JOB, sys.maxsize) is None:
+    if not _begun(folder) and catalog.progress(JOB, sys.maxsize) is None:
         for name in ("offsets", "commits"):
             shutil.rmtree(folder / name, ignore_errors=True)
 
@@ -117,10 +116,12 @@ def _sums(data: bytes) -> tuple[int, ...]:
 
 def _last(folder: Path) -> int | None:
     """Return the number of the last batch that a checkpoint has, None for none."""
-    if not (folder / "metadata").exists():
-        return None
-    offsets = folder / "offsets"
-    return max((int(each.name) for each in offsets.glob("[0-9]*") if each.name.isdecimal()), default=None)
+    return max(_begun(folder), default=None) if (folder / "metadata").exists() else None
+
+
+def _begun(folder: Path) -> list[int]:
+    """Return the numbers of the batches that Spark has begun."""
+    return [int(each.name) for each in folder.glob("offsets/*") if each.name.isdecimal()]
 
 
 def write(catalog: Catalog, directory: Path) -> int | None:

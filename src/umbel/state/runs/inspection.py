@@ -119,9 +119,6 @@ def _look_at_objects(files: ShardFiles, found: ShardInspection) -> None:
                 found.state_ids |= set(placed.record.state_ids)
         except FileNotFoundError:
             found.journal = f"{JOURNAL}/{number:012d}.log is missing"
-        except Damaged as damage:
-            found.journal = damage.message
-        if found.journal:
             return
     sizes = ((number, JournalPosition().offset + (files.size(journal_name(number)) or 0)) for number in later[-1:])
     _must_reach(found, *max([(at.number, at.offset), *sizes]))
@@ -140,6 +137,8 @@ def _look_at_journal(files: ShardFiles, found: ShardInspection) -> None:
             _look_at_files(files, found)
         else:
             _look_at_objects(files, found)
+    except Damaged as damage:
+        found.journal = damage.message
     except OSError as error:
         found.journal = f"{JOURNAL} cannot be read: {error}"
 
@@ -154,23 +153,15 @@ def _look_at_files(files: AppendableFiles, found: ShardInspection) -> None:
             return
     while True:
         name = f"{JOURNAL}/{at.number:012d}.log"
-        try:
-            header = journal.header(at.number)
-        except Damaged as damage:
-            found.journal = damage.message
-            return
+        header = journal.header(at.number)
         if header is None:
             if at.number in numbers or any(number > at.number for number in numbers) or found.manifest.version:
                 found.journal = f"{name} is missing"
             return
         size = files.size(name) or 0
         sound = journal.sound(at.number, at.offset, min(size, header.end))
-        try:
-            records = journal.read(at.number, at.offset, sound)
-        except Damaged as damage:
-            found.journal = damage.message
-            return
-        found.state_ids |= {state_id for placed in records for state_id in placed.record.state_ids}
+        for placed in journal.read(at.number, at.offset, sound):
+            found.state_ids |= set(placed.record.state_ids)
         if sound < header.end:
             what = "ends" if sound == size else "is not as it was written"
             found.journal = f"{name} {what} at byte {sound}; {header.end - sound:,} bytes behind that are lost"

@@ -17,7 +17,7 @@ from umbel.state.runs.inspection import inspect, repair
 from umbel.state.runs.journal import HEADER_BYTES, Journal
 from umbel.state.runs.maintenance import maintain
 from umbel.state.runs.manifest import Manifest, publish, read_latest
-from umbel.state.runs.records import RECORD_BYTES, moved, place_of
+from umbel.state.runs.records import RECORD_BYTES, PlacedRecord, moved, place_of
 from umbel.state.runs.shard import Shard, ShardOptions
 
 WIDE = ShardOptions(flush_bytes=1)
@@ -34,6 +34,14 @@ def filled(folder: Path, amount: int, batches: int = 3) -> Shard:
 
 def journal_of(folder: Path) -> Path:
     return max((folder / "journal").iterdir())
+
+
+def records_of(folder: Path) -> list[PlacedRecord]:
+    """Return the records of a journal of one file."""
+    journal = Journal(LocalFiles(folder))
+    header = journal.header(1)
+    assert header is not None
+    return journal.read(1, HEADER_BYTES, header.end)
 
 
 def refused(folder: Path, least: JournalEnd | None = None) -> str:
@@ -61,10 +69,7 @@ def test_a_journal_of_another_shard_is_damaged(tmp_path: Path) -> None:
 def test_records_that_changed_places_are_damaged(tmp_path: Path, one: int, other: int) -> None:
     folder = tmp_path / "shard-000"
     filled(folder, 10)
-    journal = Journal(LocalFiles(folder))
-    header = journal.header(1)
-    assert header is not None
-    records = journal.read(1, HEADER_BYTES, header.end)
+    records = records_of(folder)
     data = bytearray(journal_of(folder).read_bytes())
     spans = [slice(records[each].start, records[each].end) for each in (one, other)]
     parts = [bytes(data[span]) for span in spans]
@@ -78,10 +83,7 @@ def test_records_that_changed_places_are_damaged(tmp_path: Path, one: int, other
 def test_a_record_that_was_written_unreadable_is_damage(tmp_path: Path) -> None:
     folder = tmp_path / "shard-000"
     filled(folder, 10)
-    journal = Journal(LocalFiles(folder))
-    header = journal.header(1)
-    assert header is not None
-    last = journal.read(1, HEADER_BYTES, header.end)[-1]
+    last = records_of(folder)[-1]
     data = bytearray(journal_of(folder).read_bytes())
     payload = data[last.start + RECORD_BYTES : last.end]
     stream = payload.index(b"\xff\xff\xff\xff")  # a message of Arrow begins so
@@ -96,12 +98,9 @@ def test_a_record_that_was_written_unreadable_is_damage(tmp_path: Path) -> None:
 def test_records_of_an_older_version_are_read_anywhere(tmp_path: Path) -> None:
     folder = tmp_path / "shard-000"
     filled(folder, 10)
-    journal = Journal(LocalFiles(folder))
-    header = journal.header(1)
-    assert header is not None
     data = journal_of(folder).read_bytes()
     older = data[:HEADER_BYTES]
-    for each in journal.read(1, HEADER_BYTES, header.end):
+    for each in records_of(folder):
         assert moved(data[each.start : each.end], place_of("shard-000", 1, each.start)) == data[each.start : each.end]
         older += moved(data[each.start : each.end], 0)
     journal_of(folder).write_bytes(older)
