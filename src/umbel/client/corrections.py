@@ -89,8 +89,7 @@ def _check_known(names: Sequence[str], types: Mapping[str, DType]) -> None:
     for name in names:
         if name not in known:
             kind = "feature" if "." in name else "featureset"
-            hint = "commit it first; umbel explain shows what is committed"
-            raise UnknownName(f"there is no {kind} '{name}'{did_you_mean(name, known)}", hint=hint)
+            raise UnknownName(f"there is no {kind} '{name}'{did_you_mean(name, known)}", hint="commit it first")
 
 
 def _is_made_with(inputs: Sequence[str], row: Mapping[str, Any]) -> bool:
