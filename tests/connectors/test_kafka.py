@@ -16,9 +16,10 @@ from tests.servers.kafka import PASSWORD, USER, Broker
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import Kafka
 from umbel.connectors.credentials import provide_vault
-from umbel.connectors.kafka import fetching, open_transactions, source
+from umbel.connectors.kafka import fetching, offset_ranges, open_transactions, source
+from umbel.connectors.kafka.offset_ranges import LOST, SKIPPED, TOMBSTONES
 from umbel.connectors.kafka.record_sizes import GUESS
-from umbel.connectors.kafka.source import LOST, SKIPPED, TOMBSTONES, TopicSource
+from umbel.connectors.kafka.source import TopicSource
 from umbel.definitions.secret import Secret
 from umbel.errors import InvalidValue, NotSupported, Transient
 from umbel.types.dtypes import Int, Str
@@ -62,7 +63,7 @@ def test_rows_are_read_once_and_new_ones_as_they_come(broker: Broker, topic: Cal
     broker.produce(reader.connector.topic, [row(15)], 1)
     assert read(reader, SCHEMA, into=found).rows[1 << 44 | 5] == {"n": 15}
     assert len(found.rows) == 16
-    assert not found.dead
+    assert (found.dead, found.locations(reader)) == ({}, found.places)
 
 
 def test_a_topic_that_does_not_exist_is_waited_for(broker: Broker) -> None:
@@ -242,7 +243,7 @@ def test_records_deleted_before_they_were_planned_are_reported(
     assert found.dead == {
         4: (
             f"{name}[0]@4",
-            f"3 records from offset 4 to 6 are missing: {source.DELETED}",
+            f"3 records from offset 4 to 6 are missing: {offset_ranges.DELETED}",
             json.dumps({"topic": name, "partition": 0, "begin": 4, "end": 7}).encode(),
         )
     }
@@ -256,7 +257,7 @@ def test_what_was_deleted_before_the_source_began_is_no_loss(broker: Broker, top
     broker.delete_records(reader.connector.topic, {0: 7})
     found = read(reader, SCHEMA)
     assert found.rows == {0: {"n": 7}, 1: {"n": 8}, 2: {"n": 9}}  # numbers begin with the first row there is
-    assert not found.dead
+    assert (found.dead, found.locations(reader)) == ({}, found.places)
 
 
 @pytest.mark.parametrize("before", [6, 10])
@@ -270,7 +271,8 @@ def test_records_deleted_after_they_were_planned_are_reported(
     broker.delete_records(name, {0: before})
     lost, *others = reader.open(split[0], SCHEMA, exact=True)
     assert (
-        lost.raw.rejects["reason"][0] == f"{before} records from offset 0 to {before - 1} are missing: {source.DELETED}"
+        lost.raw.rejects["reason"][0]
+        == f"{before} records from offset 0 to {before - 1} are missing: {offset_ranges.DELETED}"
     )
     assert lost.counts[LOST] == before
     assert [value for batch in others for (value,) in batch.raw.frame.rows()] == [*range(before, 10)]
@@ -289,7 +291,8 @@ def test_a_topic_created_again_is_read_from_its_beginning(
     broker.produce(name, map(row, range(10, 14)), 1)
     read_until(reader, found, 7, monkeypatch)
     assert all_of(found) == [0, 1, 2, 10, 11, 12, 13]
-    assert found.reasons() == [source.RECREATED]
+    assert found.reasons() == [offset_ranges.RECREATED]
+    assert found.locations(reader) == found.places
     (report,) = reader.open(unread[0], SCHEMA, exact=True)
     assert "2 records from offset 3 to 4 are missing: the topic was deleted" in report.raw.rejects["reason"][0]
 

@@ -13,8 +13,9 @@ import pytest
 from tests.servers.kafka import Broker, started_or_missing
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import Kafka
-from umbel.connectors.kafka import fetching, source
-from umbel.connectors.kafka.source import LOST, TopicSource
+from umbel.connectors.kafka import fetching, offset_ranges, source
+from umbel.connectors.kafka.offset_ranges import LOST
+from umbel.connectors.kafka.source import TopicSource
 from umbel.types.dtypes import Int
 
 SCHEMA = {"n": Int()}
@@ -66,11 +67,12 @@ def test_a_partition_that_lost_its_records_is_reported_and_read_on(
     found = read(reader, SCHEMA)
     lose(fragile, "lost")
     read_until(reader, found, lambda: bool(found.dead))
-    assert found.reasons() == [source.CUT]
+    assert found.reasons() == [offset_ranges.CUT]
     assert found.counts[LOST] == 1
     produce(fragile, "lost", range(1000, 1150))
     read_until(reader, found, lambda: len(found.rows) >= 250)
     assert numbers(found) == [*range(100), *range(1000, 1150)]
+    assert found.locations(reader) == found.places
     assert len(found.dead) == 1
 
 
@@ -125,4 +127,4 @@ def test_partitions_that_a_new_topic_gets_later_are_read_from_their_beginning(
     produce(fragile, "fewer", range(200, 215), 1)
     read_until(reader, found, lambda: len(found.rows) >= 40)
     assert numbers(found) == [*range(10), *range(100, 105), *range(10, 20), *range(200, 215)]
-    assert found.reasons() == [source.RECREATED]
+    assert found.reasons() == [offset_ranges.RECREATED]

@@ -14,7 +14,7 @@ import pytest
 from tests.deployed import Deployed
 from tests.servers.kafka import Broker
 from umbel.connectors import Kafka, sink, source
-from umbel.connectors.kafka.source import SKIPPED
+from umbel.connectors.kafka.offset_ranges import SKIPPED
 from umbel.datasets import Dataset, dataset, pipeline
 from umbel.errors import NotSupported
 from umbel.lib import inputs

@@ -25,7 +25,7 @@ from tests.deployed import Deployed, wait_until
 from tests.seeds import chance_of_seed
 from tests.servers.kafka import Broker, started_or_missing
 from umbel.connectors import Kafka, sink, source
-from umbel.connectors.kafka.source import PARTITION_SHIFT
+from umbel.connectors.kafka.offset_ranges import PARTITION_SHIFT
 from umbel.datasets import Dataset, dataset, pipeline
 from umbel.expr import col
 from umbel.lib import inputs

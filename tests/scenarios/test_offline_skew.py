@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import psutil
@@ -81,6 +84,27 @@ def check_corrections(server: ServerProcess, online: pl.DataFrame) -> None:
     assert own["change"].unique().map(list).to_dict() == {"User.ever": [1.0], "User.total": [7.25]}
     assert own["timestamp"].apply(list)["User.ever"] == since["timestamp"].sort().to_list()
     assert set(after.answers["User.user"]) == {USERS[0]}
+    check_trace(client, at, late)
+
+
+def check_trace(client: Client, at: datetime, late: dict[str, Any]) -> None:
+    """Trace values to rows, which add up to them, and to the places of these in the endpoint's log."""
+    found = client.trace([User.total, User.ever], {User.user: USERS[0]}, at=at, rows=10_000)
+    (lookup,) = found.lookups
+    (changes,) = lookup["rows"]
+    assert changes["count"] == len(changes["data"]["amount"]) == found.values["User.ever"]
+    amounts = list(zip(changes["data"]["at"], changes["data"]["amount"], strict=True))
+    for tiles in lookup["tiles"]:
+        name = "total" if tiles["window"] == "5s" else "ever"
+        whole = [value for value, is_cut in zip(tiles["values"][name], tiles["is_cut"], strict=True) if not is_cut]
+        cut = [first for first, is_cut in zip(tiles["first"], tiles["is_cut"], strict=True) if is_cut]
+        partly = [amount if name == "total" else 1 for row, amount in amounts if cut and row >= cut[0]]
+        assert math.isclose(math.fsum([*whole, *partly]), found.values[f"User.{name}"]), tiles
+    (of_late,) = (row for row, amount in enumerate(changes["data"]["amount"]) if amount == late["amount"])
+    assert changes["batch"][of_late] == max(changes["batch"])
+    numbers = [int(where.removeprefix("Webhook 'web': web/payments, row ")) for (where,) in changes["source"]]
+    assert len({*numbers}) == len(numbers)
+    assert numbers[of_late] == max(numbers)
 
 
 def jvm_of(server: ServerProcess) -> list[str]:

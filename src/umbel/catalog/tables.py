@@ -161,6 +161,15 @@ class BackfillRow(CatalogRow):
     done: Mapped[bool] = mapped_column()
 
 
+class Landmark(CatalogRow):
+    """A row of a source, from which the positions of later ones are counted."""
+
+    __tablename__ = "landmarks"
+    source: Mapped[str] = mapped_column(String(512), primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    text: Mapped[str] = mapped_column(Text)
+
+
 class Removal(CatalogRow):
     """Obsolete state of an operator, retained while a server may still read it."""
 

@@ -23,6 +23,7 @@ from umbel.client.names import (
 from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.older import OlderSpellings
 from umbel.client.response import Response
+from umbel.client.trace import TraceMethods
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, Transport
 from umbel.errors import Conflict, InvalidType, InvalidValue, UnknownName
 from umbel.query.columns import by_feature, cast, instants
@@ -38,7 +39,7 @@ ATTEMPTS = 5
 """How often an incremental commit is made anew because another client has committed meanwhile."""
 
 
-class Client(FeatureLogMethods, OlderSpellings):
+class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
     """A client of a umbel server.
 
     Args:

@@ -14,7 +14,7 @@ from umbel.client.names import check_branch
 from umbel.client.plain import columns, location, plain
 from umbel.client.response import Response
 from umbel.client.schemas import Schemas, decoded
-from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows
+from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, TraceRequest
 from umbel.errors import InvalidValue, NotSupported
 from umbel.query.answer import DTYPES_HEADER, Answer, dtypes_from_json
 from umbel.query.columns import pandas_dtypes, provided
@@ -170,6 +170,14 @@ class HttpTransport:
         self._schemas.answered(branch, response.headers.get("x-umbel-revision"))
         answer = response.json()
         return decoded(answer["data"], self._schemas.dataset(branch, dataset)), answer["found"]
+
+    def trace(self, branch: str, request: TraceRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {"as_of": plain(request.at), "rows": request.shown}
+        if request.query is None:
+            path, body = _path(request.dataset, "trace"), body | {"keys": columns(request.values)}
+        else:
+            path, body = "trace", body | self._body(branch, request.query, request.values)
+        return dict(self._send("POST", path, branch, body=body).json())
 
     def offline_query(self, request_id: str, *, cancel: bool) -> dict[str, Any]:
         method, path = ("POST", "query_offline/cancel") if cancel else ("GET", "query_offline/status")

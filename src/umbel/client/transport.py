@@ -92,6 +92,25 @@ class OfflineFiles:
     target: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """Values to trace: features for one row, or the row of one key.
+
+    Args:
+        query: the features; None for the row of a dataset.
+        dataset: its name; empty for features.
+        values: one row: a column for each input, or for each key field.
+        at: the instant to answer for; now when None.
+        shown: the largest number of rows in one list.
+    """
+
+    query: FeatureQuery | None
+    dataset: str
+    values: pd.DataFrame
+    at: datetime | None
+    shown: int
+
+
 class Transport(Protocol):
     """Carries the calls of a client to a platform.
 
@@ -135,6 +154,9 @@ class Transport(Protocol):
         timestamps: pl.Series | None,
     ) -> tuple[Answer, Sequence[bool]]:
         """Return the row of each key, with a found mask."""
+
+    def trace(self, branch: str, request: TraceRequest) -> dict[str, Any]:
+        """Return the tiles and rows that values are made of, as JSON values."""
 
     def inspect(self, branch: str, dataset: str, n: int) -> Answer:
         """Return the latest rows of a dataset."""

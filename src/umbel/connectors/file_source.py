@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import json
 import logging
-import struct
-import zlib
-from base64 import b85decode, b85encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
+from umbel.connectors.packed_names import pack, pack_stamps, unpack, unpack_stamps
+from umbel.connectors.splits import Found, Landmark, Position, SourceSize, Split, SplitSource
 from umbel.errors import InvalidValue, Transient
 from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
@@ -229,6 +227,23 @@ class FileSource(SplitSource):
         except OSError as error:
             raise Transient(f"{name}: {error.strerror}", hint="check the disk and the permissions") from error
 
+    def landmark_of(self, split: Split) -> Landmark | None:
+        """Return the file, and where in it the split begins."""
+        if "changed" in split:
+            return None
+        first = (int(split["number"]) << FILE_SHIFT) + int(split["begin"])
+        return first, f"{split['begin']} {printable(str(split['file']))}"
+
+    def location_of(self, number: int, landmark: Landmark | None) -> str:
+        """Return the file of a row, and the number of the row.
+
+        That in the file, or in the part of it that was read with the row.
+        """
+        if landmark is None or landmark[0] >> FILE_SHIFT != number >> FILE_SHIFT:
+            return f"file {number >> FILE_SHIFT}"
+        begin, _, name = landmark[1].partition(" ")
+        return f"{name}: row {number - landmark[0]}" + (f" of the part from {begin}" if begin != "0" else "")
+
     def _files(self, known: _Known) -> dict[str, Stamp]:
         """Return listed files: those that wait since the last listing, or of a new one."""
         floor = self.order.floor(known.newest) if self.order and known.newest else ""
@@ -368,33 +383,3 @@ def _new(listed: Iterable[str], done: set[str], begun: Sequence[Any] | None) -> 
 
 def _unread(name: str, number: int, reason: str) -> RawBatch:
     return RawBatch(lost(reason), number, lambda _: name, lambda _: b"")
-
-
-def pack_stamps(stamps: Mapping[str, Stamp]) -> str:
-    """Return stamps as compressed text."""
-    names = sorted(stamps)
-    numbers = b"".join(struct.pack("<Qq", *stamps[name]) for name in names)
-    return b85encode(zlib.compress("\0".join(names).encode(errors="surrogateescape") + b"\0\0" + numbers)).decode()
-
-
-def unpack_stamps(text: str | None) -> dict[str, Stamp]:
-    """Return the stamps written by `pack_stamps`.
-
-    Empty for a position of an older version.
-    """
-    if text is None:
-        return {}
-    names, _, numbers = zlib.decompress(b85decode(text)).partition(b"\0\0")
-    found = struct.iter_unpack("<Qq", numbers)
-    return dict(zip(names.decode(errors="surrogateescape").split("\0"), found, strict=False)) if names else {}
-
-
-def pack(names: Sequence[str]) -> str:
-    """Return names as compressed text, since a position is written with every batch."""
-    return b85encode(zlib.compress("\0".join(sorted(names)).encode(errors="surrogateescape"))).decode()
-
-
-def unpack(text: str) -> list[str]:
-    """Return the names written by `pack`."""
-    names = zlib.decompress(b85decode(text)).decode(errors="surrogateescape")
-    return names.split("\0") if names else []

@@ -28,6 +28,10 @@ Position: TypeAlias = Any
 """The position up to which a source has been planned: plain data, opaque to all but the source; None is the beginning."""
 
 
+Landmark: TypeAlias = tuple[int, str]
+"""The number of a row, and a text from which its source tells the position of that row and of later ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSize:
     """The unread part of a source, as far as names, sizes and offsets tell.
@@ -104,6 +108,24 @@ class SplitSource(Protocol):
         """
         del split
         return ""
+
+    def landmark_of(self, split: Split) -> Landmark | None:
+        """Return the landmark of the rows of a split.
+
+        None if a number tells it alone. Equal texts are stored once, with the first number.
+        """
+        del split
+        return None
+
+    def location_of(self, number: int, landmark: Landmark | None) -> str:
+        """Return the position of a row in the source, human-readable.
+
+        Args:
+            number: of the row.
+            landmark: the last one at or before the row; None if there is none.
+        """
+        del landmark
+        return f"row {number}"
 
     def unread_partitions(self, position: Position) -> Collection[str]:
         """Return the partitions with rows beyond a position, as the last `plan` found them."""

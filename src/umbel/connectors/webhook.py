@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
+from umbel.connectors.splits import Found, Landmark, Position, SourceSize, Split, SplitSource
 from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.errors import InvalidType, InvalidValue
 from umbel.formats.chunks import CHUNK_BYTES
@@ -123,6 +123,11 @@ class EndpointSource(SplitSource):
         if states:
             yield _RequestGroup(name, part.begin.segment, states).batch(reader)
         yield from (_lost(name, part.begin.segment, each) for each in damage)
+
+    def location_of(self, number: int, landmark: Landmark | None) -> str:
+        """Return the position of a row in the endpoint's log."""
+        del landmark
+        return f"{self.connector.source.name}/{self.connector.endpoint}, row {number}"
 
     def measure(self, position: Position) -> SourceSize:
         """Return the rows and bytes of the log behind a position, by its index."""

@@ -40,6 +40,7 @@ class LocalRunner:
         self._stream_times: dict[int, datetime] = {}
         self._batch = 0
         self._rows = 0
+        self.store = store
         self.lookups = Lookups(self.graph, store, self._history)
 
     def ingest(self, dataset: str, rows: pl.DataFrame) -> None:
@@ -63,7 +64,7 @@ class LocalRunner:
 
     def history(self, dataset: str) -> pl.DataFrame:
         """Return all changes consumed by the dataset's terminal aggregate."""
-        return replay(self.graph.outputs[dataset], self._part)
+        return replay(self.graph.outputs[dataset], self.part)
 
     def _as_changes(self, node: GraphNode, rows: pl.DataFrame) -> pl.DataFrame:
         schema = node.operator.schema
@@ -86,8 +87,9 @@ class LocalRunner:
         frames = self._logs[node.number]
         return pl.concat(frames) if frames else node.operator.schema.empty()
 
-    def _part(self, node: GraphNode, part: LogPart) -> pl.DataFrame:
+    def part(self, node: GraphNode, part: LogPart) -> pl.DataFrame:
+        """Return a part of the changes of a logged node so far."""
         return part.taken(self._logged(node))
 
     def _history(self, node: GraphNode, changes: ChangeFilter) -> pl.DataFrame:
-        return replay(node, self._part, changes)
+        return replay(node, self.part, changes)

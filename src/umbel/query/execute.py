@@ -37,8 +37,13 @@ class QueryEngine:
     def __init__(self, definitions: Definitions, source: LookupSource, caller: Caller | None = None) -> None:
         self.definitions = definitions
         self.catalogue = Catalogue(definitions.featuresets)
+        self.source, self._caller = source, caller
         self._sessions = {mode: QuerySession(source, definitions.datasets, mode, caller) for mode in QueryMode}
         self._planned = lru_cache(_PLANS)(self._arranged)
+
+    def over(self, source: LookupSource) -> QueryEngine:
+        """Return an engine of the same definitions whose lookups another source answers."""
+        return QueryEngine(self.definitions, source, self._caller)
 
     def plan(self, inputs: Iterable[str], outputs: Iterable[str], mode: QueryMode) -> QueryPlan:
         """Return the plan of a query, cached for later queries.

@@ -113,6 +113,19 @@ def replay(node: GraphNode, read: ReadLog, changes: ChangeFilter | None = None) 
     return pl.concat([operator.history(emitted(parent, read, needed)) for parent in node.parents])
 
 
+def inputs(node: GraphNode, read: ReadLog, changes: ChangeFilter) -> Iterator[tuple[GraphNode, pl.DataFrame]]:
+    """Yield each input of an aggregation with the changes it emitted, all columns of them.
+
+    Args:
+        node: the aggregation.
+        read: reads the change log of a logged node.
+        changes: which changes are needed; there may be others.
+    """
+    needed = _Needed(changes, {name: name for name in (*changes.groups.columns, changes.instant)}, None)
+    for parent in node.parents:
+        yield parent, emitted(parent, read, needed)
+
+
 def emitted(node: GraphNode, read: ReadLog, needed: _Needed | None = None) -> pl.DataFrame:
     """Return the changes a node emitted: as logged, or recomputed.
 

@@ -27,7 +27,7 @@ from umbel.runtime.changelogs import ChangeLogPart, Dues
 from umbel.runtime.dead_letters import DROPPED, DeadLetters
 from umbel.runtime.deployment import JOB, RETAINED_FOR, Deployment
 from umbel.runtime.guard import WorkerGuard
-from umbel.runtime.intake import Intake, may_open_at_once, take_in
+from umbel.runtime.intake import Intake, landmarks, may_open_at_once, take_in
 from umbel.runtime.journal_ends import ENDS, ends_of, reached
 from umbel.runtime.letters import Letters
 from umbel.runtime.limits import Limits
@@ -259,6 +259,7 @@ class MicroBatch:
             "logs": logs,
             ENDS: reached(self.ends, self.deployment.store, batch_report.ends),
         }
+        self.deployment.landmarks.note(landmarks(self.deployment, self.plan), JOB, self.stamp.epoch)
         progress = JobProgress(self.stamp.batch, self.plan.revision, state)
         self.deployment.catalog.finish(
             JOB, progress, counts, dead, epoch=self.stamp.epoch, late_bytes=self.deployment.late

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.landmarks import Landmarks
 from umbel.catalog.purges import Purges
 from umbel.catalog.removals import Removals
 from umbel.catalog.replays import Replays
@@ -166,6 +167,11 @@ class Deployment:
         elif isinstance(store, DurableStore):
             store.may_be(self.catalog.setting(NEW_STORE, uuid4().hex), partial(self.catalog.noted, STORE))
         return store
+
+    @cached_property
+    def landmarks(self) -> Landmarks:
+        """The landmarks of the sources, from which positions of rows are counted."""
+        return Landmarks(self.catalog)
 
     def note_store(self) -> None:
         """Record in the catalog which store has the state, once there is any."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ import polars as pl
 
 from umbel.catalog.catalog import LATE, RAW_LIMIT, DeadLetter
 from umbel.catalog.replays import Replays
+from umbel.connectors.splits import Landmark
 from umbel.definitions.records import DatasetDefinition
 from umbel.formats.raw_batch import RawBatch
 from umbel.functions.guarding import guarded
@@ -135,6 +136,17 @@ def may_open_at_once(deployment: Deployment, revision: int, split: PlannedSplit)
 def source_of(deployment: Deployment, revision: int, split: PlannedSplit) -> OpenedSource:
     """Return the source that a split is of."""
     return _sources(deployment, revision)[split.dataset, split.source]
+
+
+def landmarks(deployment: Deployment, plan: BatchPlan) -> dict[str, list[Landmark]]:
+    """Return the landmarks of the splits of a plan, by the keys of their sources."""
+    found = defaultdict[str, list[Landmark]](list)
+    for split in plan.splits:
+        source = source_of(deployment, plan.revision, split)
+        landmark = None if split.is_replay else source.reading.landmark_of(split.split)
+        if landmark is not None:
+            found[source.key].append(landmark)
+    return found
 
 
 def _opened(

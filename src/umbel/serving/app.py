@@ -36,6 +36,7 @@ from umbel.serving import (
     queries,
     replaying,
     secrets,
+    tracing,
 )
 from umbel.serving.coalesce import Coalescer
 from umbel.serving.endpoint import Endpoint, failed
@@ -58,6 +59,8 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", f"{V1}/query", queries.query, READER),
     Endpoint("POST", f"{V1}/log", ingestion.log, WRITER, needs_folder=True),
     Endpoint("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup, READER),
+    Endpoint("POST", f"{V1}/trace", tracing.trace, READER, needs_folder=True),
+    Endpoint("POST", f"{V1}/dataset/{{name}}/trace", tracing.trace_of_row, READER, needs_folder=True),
     Endpoint("POST", f"{V1}/query_offline", queries.query_offline, READER, needs_folder=True),
     Endpoint("GET", f"{V1}/query_offline/status", offline.status, READER, needs_folder=True),
     Endpoint("POST", f"{V1}/query_offline/cancel", offline.cancel, READER, needs_folder=True),

@@ -128,8 +128,8 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
     coalescer: Coalescer = state.coalescer
     usage: Usage = state.metrics.usage
     try:
-        in_force, plan = await _planned(request, body, QueryMode.ONLINE)
-        question = _question(in_force, plan, body.data, at=_instant(body.as_of))
+        in_force, plan = await planned(request, body.inputs, body.outputs, QueryMode.ONLINE)
+        question = _question(in_force, plan, body.data, at=instant_of(body.as_of))
         found = await coalescer.answer(question)
     except Exception as error:
         usage.failed(purpose.workflow, error)
@@ -154,7 +154,7 @@ async def query_offline(
     is_job = body.input is not None or body.output is not None
     if not is_job and body.data is UNSET:
         raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
-    in_force, plan = await _planned(request, body, QueryMode.OFFLINE)
+    in_force, plan = await planned(request, body.inputs, body.outputs, QueryMode.OFFLINE)
     check_timestamp(body.timestamp_column, plan.outputs)
     if is_job:
         return await jobs.begin(request, body, in_force, plan)
@@ -233,8 +233,8 @@ def _question(
     return PendingQuery(in_force.engine, plan, columns, height, at)
 
 
-async def _planned(
-    request: Request, body: QueryRequest | OfflineQueryRequest, mode: QueryMode
+async def planned(
+    request: Request, inputs: list[str], outputs: list[str], mode: QueryMode
 ) -> tuple[InForce, QueryPlan]:
     """Return the definitions in force and the plan of a query on them.
 
@@ -243,14 +243,14 @@ async def _planned(
     service: Service = request.app.state.service
     in_force = await service.of(request)
     try:
-        plan = _plan(in_force, body.inputs, body.outputs, mode)
+        plan = _plan(in_force, inputs, outputs, mode)
     except UmbelError:
         before = in_force
         await service.threads.following.do(service.refresh)
         in_force = await service.of(request)
         if in_force is before:
             raise
-        plan = _plan(in_force, body.inputs, body.outputs, mode)
+        plan = _plan(in_force, inputs, outputs, mode)
     return in_force, plan
 
 
@@ -288,11 +288,11 @@ def _timestamps(body: LookupRequest, keys: pl.DataFrame) -> pl.Series | None:
         if len(at) != keys.height:
             raise InvalidValue(f"{keys.height} keys, but {len(at)} timestamps")
         return at
-    instant = _instant(body.as_of)
+    instant = instant_of(body.as_of)
     return None if instant is None else repeated(instant, keys.height)
 
 
-def _instant(value: Any) -> datetime | None:
+def instant_of(value: Any) -> datetime | None:
     """Parse the instant of an as-of query, None for now."""
     if value is None:
         return None

@@ -10,14 +10,16 @@ import polars as pl
 from umbel.client.logged import Logged
 from umbel.client.names import check_branch
 from umbel.client.response import Response
-from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows
+from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, TraceRequest
 from umbel.connectors.webhook import WebhookConnector
 from umbel.definitions.records import Definitions
 from umbel.errors import InvalidValue, NotSupported, UnknownName, did_you_mean
+from umbel.local.provenance import LocalProvenance
 from umbel.query.answer import Answer
 from umbel.query.columns import check_timestamp, keys_of, pandas_dtypes, provided
 from umbel.query.execute import QueryEngine
 from umbel.query.session import QueryMode
+from umbel.query.trace import Tracer, trace_query, trace_row
 from umbel.serving.purpose import purpose_of, workflow_of
 from umbel.testing.branch import Fed, MockBranch
 from umbel.testing.ingestion import accepted, direct
@@ -183,6 +185,18 @@ class LocalTransport:
         with self._secrets.in_force():
             answer, found = engine.lookup(dataset, queries, timestamps, fields)
         return answer, found.to_list()
+
+    def trace(self, branch: str, request: TraceRequest) -> dict[str, Any]:
+        engine, found = self.engine(branch), self.branch(branch)
+        runner = found.runner
+        tracer = Tracer(runner.graph, runner.store, LocalProvenance(runner), found.erased, request.shown)
+        if request.query is None:
+            keys = keys_of(request.values, dict(engine.dataset(request.dataset).schema.keys), "trace_row")
+            return trace_row(engine, tracer, request.dataset, keys, request.at)
+        names = request.query.inputs, request.query.outputs
+        plan = engine.plan(*names, QueryMode.ONLINE)
+        with self._secrets.in_force():
+            return trace_query(engine, tracer, names, provided(request.values, plan.inputs), request.at)
 
     def dataset_lookups(self, branch: str) -> BranchLookups:
         """Return the provider of `Dataset.lookup` in test bodies."""

@@ -43,6 +43,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "run",
             "serve",
             "status",
+            "trace",
             "up",
             "version",
             "warm-up",

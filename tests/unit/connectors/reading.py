@@ -23,12 +23,22 @@ class Read:
         dead: (place, reason, bytes) of the others, by their number.
         position: where the plans ended.
         counts: further counts of the source.
+        places: where the good rows are, by their number.
+        landmarks: from which positions are counted: the number of each by its text.
     """
 
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     dead: dict[int, tuple[str, str, bytes]] = field(default_factory=dict)
     position: Any = None
     counts: Counter[str] = field(default_factory=Counter)
+    places: dict[int, str] = field(default_factory=dict)
+    landmarks: dict[str, int] = field(default_factory=dict)
+
+    def locations(self, source: SplitSource) -> dict[int, str]:
+        """Return where a source says that the good rows are, by numbers and landmarks alone."""
+        known = sorted((number, text) for text, number in self.landmarks.items())
+        before = {row: [each for each in known if each[0] <= row] for row in self.rows}
+        return {row: source.location_of(row, each[-1] if each else None) for row, each in before.items()}
 
     def values(self) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for _, row in sorted(self.rows.items())]
@@ -57,13 +67,16 @@ def read(
 
 
 def _take(source: SplitSource, split: Any, schema: Mapping[str, DType], found: Read, *, exact: bool) -> None:
+    if (landmark := source.landmark_of(split)) is not None:
+        number, text = landmark
+        found.landmarks[text] = min(number, found.landmarks.get(text, number))
     for batch in source.open(split, schema, exact=exact):
         found.counts.update(batch.counts)
         judged = validate(batch.raw.frame, schema, refused=batch.raw.rejects)
         for number, row in zip(batch.numbers(judged.accepted), judged.frame.iter_rows(named=True), strict=True):
             assert number not in found.rows, number
             assert number not in found.dead, number
-            found.rows[number] = row
+            found.rows[number], found.places[number] = row, batch.where(batch.row(number))
         for row, at_field, reason in judged.rejects.iter_rows():
             number = batch.numbers(pl.Series([row]))[0]
             assert batch.row(number) == row

@@ -11,35 +11,30 @@ each range.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from umbel.connectors.credentials import resolved
 from umbel.connectors.kafka.clients import Cluster, Topic, settings, unreachable
 from umbel.connectors.kafka.examining import examine
-from umbel.connectors.kafka.fetching import FETCHERS, EndsEarlier, Fetched, OutOfRange
+from umbel.connectors.kafka.fetching import FETCHERS, EndsEarlier, OutOfRange
+from umbel.connectors.kafka.offset_ranges import CUT, DELETED, PARTITION_SHIFT, RECREATED, OffsetRange, located
 from umbel.connectors.kafka.open_transactions import OpenTransactions
 from umbel.connectors.kafka.record_sizes import fitting, measured
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
+from umbel.connectors.splits import Found, Landmark, Position, SourceSize, Split, SplitSource
 from umbel.errors import Terminal, Transient
-from umbel.formats.chunks import CHUNK_BYTES
 from umbel.formats.declarations import Avro, Protobuf
-from umbel.formats.messages import MessageFormat, message_format, with_tombstones
-from umbel.formats.raw_batch import RawBatch, lost
+from umbel.formats.messages import message_format
+from umbel.formats.raw_batch import RawBatch
 from umbel.formats.registry import SchemaRegistry, registry
 from umbel.types.dtype import DType
 
 if TYPE_CHECKING:
     from umbel.connectors.kafka import Kafka, KafkaConnector
 
-PARTITION_SHIFT = 44
-"""Bits of a row's number that count the records of a partition."""
 PARTITIONS = 1 << 12
 SPLIT_BYTES = 32 << 20
 DELETED_FOR = 30.0
@@ -48,16 +43,6 @@ SHORT_FOR = 10.0
 """Seconds for which a partition must end before the offset reached to count as cut, as a new leader may not know its end yet."""
 MOST_ENDS = 64
 """Ends of partitions that are retained to know for how long messages have waited."""
-SKIPPED, LOST, TOMBSTONES = "offsets_without_record", "lost_records", "tombstones"
-"""Names of counts."""
-DELETED = "they were deleted from the topic before they were read (retention)"
-RECREATED = "the topic was deleted and created again; records of the old one that had not been read are lost"
-CUT = (
-    "the partition ended before the offset up to which it had been read, so the broker has lost records (a lost disk, or an "
-    "unclean leader election); it is read on from that end, and what was written there before this was seen is missing"
-)
-_UNCOUNTED = frozenset({RECREATED, CUT})
-"""Reasons for which nobody knows how many records are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +156,7 @@ class TopicSource(SplitSource):
         Raises:
             Transient: the cluster or the schema registry does not answer.
         """
-        part = _Range(self.connector.topic, split["partition"], split["begin"], split["end"], split["shift"])
+        part = _range(self.connector.topic, split)
         if "lost" in split:
             yield part.lost(split["lost"])
             return
@@ -194,6 +179,14 @@ class TopicSource(SplitSource):
                 fetcher.consumer.close()
                 raise
             FETCHERS.put(options, fetcher)
+
+    def landmark_of(self, split: Split) -> Landmark | None:
+        """Return by how much the numbers of a partition's rows differ from offsets."""
+        return _range(self.connector.topic, split).landmark(split["id"])
+
+    def location_of(self, number: int, landmark: Landmark | None) -> str:
+        """Return the partition and the offset of a row."""
+        return located(self.connector.topic, number, landmark)
 
     @property
     def _kafka(self) -> Kafka:
@@ -273,7 +266,7 @@ class TopicSource(SplitSource):
             time.sleep(0.2)
         return topic is None or topic.id != id
 
-    def _passed(self, part: _Range, id: str, error: OutOfRange) -> Iterator[RawBatch]:
+    def _passed(self, part: OffsetRange, id: str, error: OutOfRange) -> Iterator[RawBatch]:
         """Yield the report of records that do not exist, and go on behind them."""
         cluster = Cluster.of(self._kafka)
         topic = None if self._is_recreated(id) else cluster.topic(self.connector.topic)
@@ -324,69 +317,5 @@ def _split(id: str, partition: int, begin: int, end: int, shift: int, **lost: st
     return {"id": id, "partition": partition, "begin": begin, "end": end, "shift": shift, **lost}
 
 
-@dataclass(slots=True)
-class _Range:
-    """An offset range of a partition.
-
-    Args:
-        topic: the topic's name.
-        partition: the partition.
-        begin: its first offset that was not read yet.
-        end: the offset behind it.
-        shift: added to an offset, gives a row's number within the partition.
-    """
-
-    topic: str
-    partition: int
-    begin: int
-    end: int
-    shift: int
-
-    def until(self, end: int) -> _Range:
-        """Return its part before an offset."""
-        return _Range(self.topic, self.partition, self.begin, end, self.shift)
-
-    def batches(self, fetched: Fetched, form: MessageFormat) -> Iterator[RawBatch]:
-        """Yield records as rows, at most about `CHUNK_BYTES` at once."""
-        size = sum(map(len, filter(None, fetched.values)))
-        step = max(1, len(fetched.values) * CHUNK_BYTES // max(size, CHUNK_BYTES))
-        counts = {SKIPPED: fetched.skipped, TOMBSTONES: fetched.values.count(None)}
-        for start in range(0, len(fetched.values), step):
-            values, offsets = fetched.values[start : start + step], fetched.offsets[start : start + step]
-            row = 0
-            for raw in with_tombstones(form, values):
-                height = raw.frame.height
-                yield self._batch(raw, values[row : row + height], offsets[row : row + height], counts)
-                row, counts = row + height, {}
-        if not fetched.values:
-            nothing = lost("", 0)
-            yield RawBatch(nothing, self._number(self.begin), str, lambda _: b"", counts=counts)
-
-    def _batch(
-        self, raw: Any, values: Sequence[bytes | None], offsets: Sequence[int], counts: Mapping[str, int]
-    ) -> RawBatch:
-        begin, steps = offsets[0], None
-        if offsets[-1] - begin != len(offsets) - 1:
-            steps = pl.Series(offsets, dtype=pl.Int64) - begin
-        return RawBatch(
-            raw,
-            self._number(begin),
-            lambda row: f"{self.topic}[{self.partition}]@{offsets[row]}",
-            lambda row: values[row] or b"",
-            counts={name: count for name, count in counts.items() if count},
-            steps=steps,
-        )
-
-    def lost(self, reason: str) -> RawBatch:
-        """Return the rejected record that reports why the records of the range are missing."""
-        where, count = f"{self.topic}[{self.partition}]@{self.begin}", self.end - self.begin
-        text = f"{count} records from offset {self.begin} to {self.end - 1} are missing: {reason}"
-        if reason in _UNCOUNTED:
-            text = reason
-        raw = json.dumps(
-            {"topic": self.topic, "partition": self.partition, "begin": self.begin, "end": self.end}
-        ).encode()
-        return RawBatch(lost(text), self._number(self.begin), lambda _: where, lambda _: raw, counts={LOST: count})
-
-    def _number(self, offset: int) -> int:
-        return (self.partition << PARTITION_SHIFT) + offset + self.shift
+def _range(topic: str, split: Split) -> OffsetRange:
+    return OffsetRange(topic, split["partition"], split["begin"], split["end"], split["shift"])
