@@ -15,19 +15,20 @@ from tests.scenarios.server import HOST
 CONDITION = "if-none-match"
 
 
-class _Proxy(BaseHTTPRequestHandler):
+class PassingProxy(BaseHTTPRequestHandler):
     """Passes requests on, with or without the condition of a put."""
 
     protocol_version = "HTTP/1.1"
     s3: S3Server
-    ignores = True
+    ignores: bool | None = None
+    """Whether it ignores the condition of a put, or refuses such puts; passed on when None."""
 
     def log_message(self, *_: object) -> None:
         pass
 
     def forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if CONDITION in self.headers:
+        if CONDITION in self.headers and self.ignores is not None:
             if not self.ignores:
                 return self.answer(501, {}, b"<Error><Code>NotImplemented</Code></Error>")
             # The condition is signed and cannot be left out: the name is free instead.
@@ -57,7 +58,7 @@ def unconditional(s3: S3Server, *, ignores: bool) -> Iterator[str]:
         s3: the server.
         ignores: whether it ignores the condition of a put; else it refuses such puts.
     """
-    proxy = ThreadingHTTPServer((HOST, 0), type("_Passing", (_Proxy,), {"s3": s3, "ignores": ignores}))
+    proxy = ThreadingHTTPServer((HOST, 0), type("_Passing", (PassingProxy,), {"s3": s3, "ignores": ignores}))
     thread = Thread(target=proxy.serve_forever, daemon=True)
     thread.start()
     try:

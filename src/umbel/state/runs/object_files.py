@@ -29,6 +29,7 @@ from umbel.state.runs.records import UNREADABLE, JournalRecord, PlacedRecord, pa
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import shard_name
 from umbel.state.runs.storage_clock import StorageClock
+from umbel.state.runs.storage_errors import no_bucket, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,29 +96,14 @@ class ObjectClient:
         """Translate the store's errors into umbel's; a missing object remains a FileNotFoundError.
 
         Raises:
-            InvalidValue: access is denied.
-            Transient: the store does not answer, or fails.
+            Transient: access is denied, or the store does not answer, or fails.
         """
         try:
             yield
         except FileNotFoundError:
             raise
-        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            hint = "check the credentials: they have to read, write, list and delete objects"
-            raise InvalidValue(f"{self.title}: access is denied: {_first_line(error)}", hint=hint) from error
-        except exceptions.BaseError as error:
-            if "NoSuchBucket" in str(error):
-                raise self.no_bucket() from error
-            hint = "try again; is the storage reachable?"
-            raise Transient(f"{self.title}: {_first_line(error)}", hint=hint) from error
-
-    def no_bucket(self) -> InvalidValue:
-        """Return the error that tells of a missing bucket."""
-        return InvalidValue(f"{self.title}: there is no such bucket", hint="create it")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:300]
+        except (exceptions.BaseError, PermissionError) as error:
+            raise translated(self.title, error) from None
 
 
 class ObjectFiles:
@@ -171,17 +157,16 @@ class ObjectFiles:
 
     def put_new(self, name: str, data: bytes | memoryview) -> bool:
         reach("before a name")
-        try:
-            with self._writing():
+        with self._writing():
+            try:
                 obstore.put(self._client.store, self._prefix + name, data, mode="create", use_multipart=False)
-        except Transient as error:
-            if not isinstance(error.__cause__, exceptions.AlreadyExistsError):
-                raise
-            with suppress(FileNotFoundError):
-                # The client tries again after an answer that was lost: the object may be the one just put.
-                return self.read(name) == data
-            return False
-        return True
+                return True
+            except exceptions.AlreadyExistsError:
+                pass
+        with suppress(FileNotFoundError):
+            # The client tries again after an answer that was lost: the object may be the one just put.
+            return self.read(name) == data
+        return False
 
     def check_puts(self) -> None:
         """Refuse a storage that replaces an object where a put must not.
@@ -288,8 +273,8 @@ class ObjectFiles:
         try:
             with self._client.explained():
                 yield
-        except FileNotFoundError as error:
-            raise self._client.no_bucket() from error
+        except FileNotFoundError:
+            raise no_bucket(self._client.title) from None
 
 
 class ObjectJournal:

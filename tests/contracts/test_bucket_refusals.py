@@ -1,0 +1,67 @@
+"""What a store in a bucket does while the storage refuses some requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.contracts.refusing_storage import LIST, Refusals, refusing
+from tests.contracts.store_entries import Entries
+from tests.s3server import S3Server
+from umbel.errors import Transient
+from umbel.state.port import Stamp
+from umbel.state.s3 import BucketStore
+from umbel.state.urls import open_store
+
+
+@pytest.fixture
+def refusals(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusals]:
+    """Yield what the storage refuses."""
+    (s3.folder / "state").mkdir(exist_ok=True)
+    with refusing(s3) as (url, found):
+        for name, value in {**s3.environment, "AWS_ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture
+def url(refusals: Refusals, tmp_path: Path) -> str:
+    """Return the URL of a store that flushes and merges after each transaction."""
+    return f"s3://state/{uuid4().hex}?cache={tmp_path / 'cache'}&flush_bytes=1"
+
+
+def opened(url: str) -> BucketStore:
+    store = open_store(url, 1)
+    assert isinstance(store, BucketStore)
+    return store
+
+
+def put(store: BucketStore, batch: int) -> None:
+    with store.transaction(0, ["a"], Stamp(1, batch), undo=False) as tx:
+        Entries(tx, "a").put([b"k"], [b"%d" % batch])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "says"),
+    [
+        (403, "AccessDenied", "access is denied"),
+        (403, "InvalidAccessKeyId", "access is denied"),
+        (400, "ExpiredToken", "the credentials have expired"),
+        (403, "RequestTimeTooSkewed", "the clock of this machine is wrong"),
+        (404, "NoSuchBucket", "there is no such bucket"),
+        (400, "InvalidRequest", "the storage refuses"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PUT", LIST])
+def test_a_refusal_says_what_to_do(url: str, refusals: Refusals, kind: str, status: int, code: str, says: str) -> None:
+    put(opened(url), 0)
+    refusals.kinds, refusals.status, refusals.code = {kind}, status, code
+    with pytest.raises(Transient, match=says) as refused:
+        put(opened(url), 1)
+    assert refused.value.status == 503  # the fault is not that of a request
+    assert refused.value.hint
+    for foreign in ("Generic", "Error performing", "reachable", "planted", "xml"):
+        assert foreign not in f"{refused.value} {refused.value.__cause__}"
