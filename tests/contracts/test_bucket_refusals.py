@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.contracts.refusing_storage import LIST, Refusals, refusing
+from tests.contracts.refusing_storage import DELETE, LIST, Refusals, refusing
 from tests.contracts.store_entries import Entries
 from tests.s3server import S3Server
 from umbel.errors import Transient
@@ -44,6 +45,11 @@ def put(store: BucketStore, batch: int) -> None:
         Entries(tx, "a").put([b"k"], [b"%d" % batch])
 
 
+def stored(store: BucketStore) -> bytes | None:
+    with store.snapshot(0) as reader:
+        return Entries(reader, "a").get([b"k"])[0]
+
+
 @pytest.mark.parametrize(
     ("status", "code", "says"),
     [
@@ -65,3 +71,40 @@ def test_a_refusal_says_what_to_do(url: str, refusals: Refusals, kind: str, stat
     assert refused.value.hint
     for foreign in ("Generic", "Error performing", "reachable", "planted", "xml"):
         assert foreign not in f"{refused.value} {refused.value.__cause__}"
+
+
+def test_refused_deletes_fail_no_transaction(url: str, refusals: Refusals, caplog: pytest.LogCaptureFixture) -> None:
+    store = opened(url)
+    put(store, 0)
+    refusals.kinds = {DELETE}
+    with caplog.at_level(logging.WARNING, "umbel.state"):
+        for batch in range(1, 12):
+            put(store, batch)
+        store.close()
+    assert stored(opened(url)) == b"11"
+    assert "maintenance of state failed" not in caplog.text
+    assert "cannot be deleted" in caplog.text
+    assert store.sizes()[0].files.written.merges
+
+
+def test_refused_deletes_fail_no_drop(url: str, refusals: Refusals, s3: S3Server) -> None:
+    store = opened(url)
+    for batch in range(4):
+        put(store, batch)
+    store.close()
+    refusals.kinds = {DELETE}
+    store.drop("a")
+    assert opened(url).state_ids(0) == []
+    refusals.kinds = set()
+    put(opened(url), 9)
+    manifests = s3.folder / "state" / url.split("/")[3].partition("?")[0] / "shard-000" / "manifest"
+    assert len(list(manifests.glob("*.json"))) <= 3
+
+
+def test_refused_deletes_fail_no_claim(url: str, refusals: Refusals) -> None:
+    store = opened(url)
+    put(store, 0)
+    refusals.kinds = {DELETE}
+    for epoch in range(1, 5):
+        store.check_claim([f"claim {epoch - 1}"])
+        store.claim(epoch, f"claim {epoch}")

@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from umbel.errors import Damaged, InvalidValue, UmbelError
+from umbel.errors import Damaged, InvalidValue, Transient, UmbelError
 from umbel.state.description import NAME, StoreDescription
 from umbel.state.port import FileSizes, JournalEnd, ShardSize
 from umbel.state.runs import rewriting
@@ -135,8 +136,9 @@ class DurableStore(ShardedStore[Shard]):
         before, name = self._files.list(CLAIMS), f"{epoch:012d}"
         if (before and before[-1] >= name) or not self._files.put_new(f"{CLAIMS}/{name}", claim.encode()):
             self._lose()
-        for each in before[:-1]:
-            self._files.delete(f"{CLAIMS}/{each}")
+        with suppress(Transient):  # the next claim deletes them
+            for each in before[:-1]:
+                self._files.delete(f"{CLAIMS}/{each}")
 
     def _lose(self) -> None:
         self.refusal = f"the state in {self._files} was taken over by a worker of another folder, a copy of this one"

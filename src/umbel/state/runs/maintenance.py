@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from umbel.errors import Transient
 from umbel.state.port import Fenced
 from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
@@ -79,7 +80,7 @@ def maintain(shard: Shard, *, flush_bytes: int | None = None) -> bool:
             while (plan := next_merge(shard, shard.refresh().manifest)) is not None:
                 if not _merge(shard, plan):
                     break
-            clean(shard)
+            _clean_later(shard)
         except Fenced:
             return False
     return True
@@ -265,6 +266,14 @@ def clean(shard: Shard, *, pinned: bool = False) -> None:
             shard.files.delete(f"{RUNS}/{name}")
     before = min(manifest.position.number for manifest in manifests)
     shard.journal.delete(before, set().union(*(manifest.journals for manifest in manifests)))
+
+
+def _clean_later(shard: Shard) -> None:
+    """Delete what no retained manifest names, now or after the next maintenance."""
+    try:
+        clean(shard)
+    except Transient as error:
+        _log.warning("files of %s that are not needed any more cannot be deleted yet: %s", shard.files, error)
 
 
 class Maintainer:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from umbel.errors import Damaged
+from umbel.errors import Damaged, Transient
 from umbel.state.port import Fenced, OldState, Stamp
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import shard_name
@@ -256,8 +257,9 @@ def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
     is_new = files.put_new(name_of(found.version), found.pack())
     if not is_new or versions(files)[-1] != _name(found.version):
         raise Fenced(f"version {found.version} of a shard's manifest was published by another writer")
-    for name in versions(files)[:-RETAINED]:
-        files.delete(f"{FOLDER}/{name}")
+    with suppress(Transient):  # the version is there, and the next one deletes them
+        for name in versions(files)[:-RETAINED]:
+            files.delete(f"{FOLDER}/{name}")
     return found
 
 
