@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DRAFT = ".draft"
+_OWN = re.compile(rf"[0-9a-f]{{32}}\.run(\.[0-9a-f]{{32}}{re.escape(_DRAFT)})?")
 
 
 class RunCache:
@@ -64,19 +66,28 @@ class RunCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             draft.write_bytes(data)
+            draft.chmod(0o400)  # a mapped file that is cut ends whoever reads it
             disk.sync_file(draft)  # what has its name after a power cut is whole
             draft.rename(self.folder / name)
         except OSError:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             return False
-        self._shrink(apart_from=name)
+        with suppress(OSError):  # the next run that is added makes room, too
+            self._shrink(apart_from=name)
         return True
 
     def remove(self, name: str) -> None:
         """Delete a run, if it is cached."""
         with suppress(OSError):
             (self.folder / name).unlink(missing_ok=True)
+
+    def is_cut(self, name: str, size: int) -> bool:
+        """Return True if a run is cached, but has lost its end."""
+        try:
+            return (self.folder / name).stat().st_size < size
+        except OSError:
+            return False
 
     def size(self) -> int:
         """Return the bytes of all cached runs."""
@@ -93,10 +104,17 @@ class RunCache:
                 excess -= size
 
     def _entries(self) -> list[tuple[float, int, Path]]:
-        """Return the time of last use, size and path of each file."""
+        """Return the time of last use, size and path of each run, whole or not.
+
+        The folder may have files of others, which stay.
+        """
         found = []
-        for path in self.folder.glob("*"):
+        for path in filter(_is_own, self.folder.glob("*")):
             with suppress(OSError):
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))
         return found
+
+
+def _is_own(path: Path) -> bool:
+    return _OWN.fullmatch(path.name) is not None
