@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -11,9 +13,11 @@ import pytest
 
 from tests.contracts.refusing_storage import DELETE, LIST, Refusals, refusing
 from tests.contracts.store_entries import Entries
+from tests.deployed import wait_until
 from tests.s3server import S3Server
 from umbel.errors import Transient
 from umbel.state.port import Stamp
+from umbel.state.runs.object_files import ObjectFiles
 from umbel.state.s3 import BucketStore
 from umbel.state.urls import open_store
 
@@ -108,3 +112,72 @@ def test_refused_deletes_fail_no_claim(url: str, refusals: Refusals) -> None:
     for epoch in range(1, 5):
         store.check_claim([f"claim {epoch - 1}"])
         store.claim(epoch, f"claim {epoch}")
+
+
+def followed(url: str, tmp_path: Path) -> BucketStore:
+    """Return a store on another machine that follows the state, and has seen it."""
+    store = opened(url.replace(str(tmp_path / "cache"), str(tmp_path / "copies")))
+    store.follow(0.05)
+    assert stored(store) == b"0"
+    return store
+
+
+def test_a_damaged_copy_while_the_storage_is_away_hides_no_rows(url: str, refusals: Refusals, tmp_path: Path) -> None:
+    store = opened(url)
+    put(store, 0)
+    store.close()
+    follower = followed(url, tmp_path)
+    shard = follower._shard(0)
+    refusals.kinds, refusals.status = {"GET", "HEAD", LIST}, 400
+    for name in shard.snapshot()._view.files:
+        shard._damaged.error(name, "as if a query had found it")
+    with pytest.raises(Transient):
+        shard.refresh()
+    assert stored(follower) == b"0"
+    refusals.kinds = set()
+    shard.refresh()
+    assert (stored(follower), shard._damaged.names) == (b"0", set())
+    follower.close()
+
+
+def test_a_thread_that_follows_outlives_any_error(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(url)
+    put(store, 0)
+    follower = followed(url, tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(ObjectFiles, "size", lambda *_: 1 // 0)
+        wait_until(lambda: "cannot be followed" in caplog.text, lambda: caplog.text, within=20)
+    put(store, 1)
+    wait_until(lambda: stored(follower) == b"1", lambda: caplog.text, within=20)
+    store.close()
+    follower.close()
+
+
+CUT = """
+import os, sys, time
+from pathlib import Path
+from umbel.state.urls import open_store
+store = open_store(sys.argv[1], 1)
+store.follow(0.05)
+with store.snapshot(0) as reader:
+    before = Entries(reader, "a").get([b"k"])
+for path in Path(sys.argv[2]).glob("*.run"):
+    os.truncate(path, 0)
+time.sleep(1)
+with store.snapshot(0) as reader:
+    print(before == Entries(reader, "a").get([b"k"]) == [b"0"])
+"""
+
+
+def test_a_mapped_copy_that_is_cut_ends_no_process(url: str, tmp_path: Path) -> None:
+    store = opened(url)
+    put(store, 0)
+    store.close()
+    script = f"from tests.contracts.store_entries import Entries\n{CUT}"
+    place = url.replace(str(tmp_path / "cache"), str(tmp_path / "copies"))
+    done = subprocess.run(
+        [sys.executable, "-c", script, place, str(tmp_path / "copies")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-2000:]

@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from polars.exceptions import PanicException
+
 from umbel.errors import Damaged, InvalidValue, Transient, UmbelError
 from umbel.state.description import NAME, StoreDescription
 from umbel.state.port import FileSizes, JournalEnd, ShardSize
@@ -225,9 +227,9 @@ class DurableStore(ShardedStore[Shard]):
             try:
                 shard.refresh()
                 is_well = True
-            except UmbelError as error:  # snapshots are as of the last look that succeeded
+            except (Exception, PanicException) as error:  # noqa: BLE001 - snapshots are as of the last look that succeeded
                 if is_well:
-                    _log.warning("state cannot be followed: %s", error)
+                    _log.warning("state cannot be followed: %s", error, exc_info=not isinstance(error, UmbelError))
                 is_well = False
 
     def close(self) -> None:

@@ -83,6 +83,15 @@ class ShardFiles(Protocol):
         """Delete the copy of a file on this machine, if it is one of several."""
         ...
 
+    def is_cut(self, name: str, size: int) -> bool:
+        """Return True if the copy of a file on this machine is shorter than the file.
+
+        Args:
+            name: of the file.
+            size: of the file, in bytes.
+        """
+        ...
+
     def sweep(self, folder: str) -> None:
         """Delete unfinished files of dead writers; only for the one writer of a folder."""
         ...
@@ -304,6 +313,9 @@ class LocalFiles:
 
     def forget(self, name: str) -> None:
         """Do nothing: the file is the only one."""
+
+    def is_cut(self, name: str, size: int) -> bool:
+        return False
 
     def delete(self, name: str) -> None:
         reach("before a removal")

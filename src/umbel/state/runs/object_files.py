@@ -213,6 +213,9 @@ class ObjectFiles:
     def forget(self, name: str) -> None:
         self._cache.remove(name.rpartition("/")[2])
 
+    def is_cut(self, name: str, size: int) -> bool:
+        return self._cache.is_cut(name.rpartition("/")[2], size)
+
     def delete(self, name: str) -> None:
         reach("before a removal")
         try:

@@ -75,9 +75,19 @@ class _DamagedCopies:
         Its copy, if it is one, is not read again.
         """
         if not self._files.has_locks:
-            self._files.forget(f"{RUNS}/{name}")
-            self.names.add(name)
+            self._forget(name)
         return damaged(name, reason)
+
+    def find_cut(self, view: ShardView) -> bool:
+        """Return whether copies that a view has mapped are cut: reading them would end the process."""
+        cut = [name for name, run in view.files.items() if self._files.is_cut(f"{RUNS}/{name}", run.size)]
+        for name in cut:
+            self._forget(name)
+        return bool(cut)
+
+    def _forget(self, name: str) -> None:
+        self._files.forget(f"{RUNS}/{name}")
+        self.names.add(name)
 
 
 class _ShardMissingError(Exception):
@@ -215,10 +225,11 @@ class Shard(WritableShard):
         with self._following:
             if not self._is_opened:
                 self._recover_if_alone()
-            if self._damaged.names:
-                self._damaged.names.clear()
-                self._view = ShardView()
-            self._view = self._reached(self._followed(self._view))
+            if self._damaged.find_cut(self._view):
+                self._followed_at = -math.inf
+            replaced = set(self._damaged.names)
+            self._view = self._reached(self._followed(ShardView() if replaced else self._view))
+            self._damaged.names -= replaced
             self._followed_at = time.monotonic()
             return self._view
 
