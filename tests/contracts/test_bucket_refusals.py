@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,6 +20,7 @@ from tests.deployed import wait_until
 from tests.s3server import S3Server
 from umbel.errors import Transient
 from umbel.state.port import Stamp
+from umbel.state.runs import shard
 from umbel.state.runs.object_files import ObjectFiles
 from umbel.state.s3 import BucketStore
 from umbel.state.urls import open_store
@@ -127,16 +131,16 @@ def test_a_damaged_copy_while_the_storage_is_away_hides_no_rows(url: str, refusa
     put(store, 0)
     store.close()
     follower = followed(url, tmp_path)
-    shard = follower._shard(0)
+    part = follower._shard(0)
     refusals.kinds, refusals.status = {"GET", "HEAD", LIST}, 400
-    for name in shard.snapshot()._view.files:
-        shard._damaged.error(name, "as if a query had found it")
+    for name in part.snapshot()._view.files:
+        part._damaged.error(name, "as if a query had found it")
     with pytest.raises(Transient):
-        shard.refresh()
+        part.refresh()
     assert stored(follower) == b"0"
     refusals.kinds = set()
-    shard.refresh()
-    assert (stored(follower), shard._damaged.names) == (b"0", set())
+    part.refresh()
+    assert (stored(follower), part._damaged.names) == (b"0", set())
     follower.close()
 
 
@@ -181,3 +185,49 @@ def test_a_mapped_copy_that_is_cut_ends_no_process(url: str, tmp_path: Path) -> 
         [sys.executable, "-c", script, place, str(tmp_path / "copies")], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-2000:]
+
+
+def test_a_storage_that_hangs_is_no_wait_for_readers(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(url)
+    put(store, 0)
+    follower, answering = followed(url, tmp_path), threading.Event()
+    original = ObjectFiles.size
+
+    def hang(files: ObjectFiles, name: str) -> int | None:
+        answering.wait(30)
+        return original(files, name)
+
+    monkeypatch.setattr(shard, "STALE", 1.0)
+    monkeypatch.setattr(ObjectFiles, "size", hang)
+    time.sleep(1.5)
+    begun = time.monotonic()
+    for _ in range(5):
+        with pytest.raises(Transient, match="was not seen for 1 seconds"):
+            stored(follower)
+    assert time.monotonic() - begun < 5
+    answering.set()
+    put(store, 1)
+
+    def is_seen() -> bool:
+        with suppress(Transient):
+            return stored(follower) == b"1"
+        return False
+
+    wait_until(is_seen, lambda: "", within=20)
+    store.close()
+    follower.close()
+
+
+def test_a_storage_that_is_away_is_said_after_a_while(
+    url: str, refusals: Refusals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(opened(url), 0)
+    follower = followed(url, tmp_path)
+    monkeypatch.setattr(shard, "STALE", 1.0)
+    refusals.kinds = {"GET", "HEAD", LIST}
+    time.sleep(0.3)
+    assert stored(follower) == b"0"
+    time.sleep(1.5)
+    with pytest.raises(Transient, match="access is denied"):
+        stored(follower)
+    follower.close()

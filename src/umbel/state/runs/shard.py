@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from umbel.errors import Damaged
+from umbel.errors import Damaged, Transient, UmbelError
 from umbel.state.port import ConcurrentWrite, Fenced, JournalEnd
 from umbel.state.runs.journal import JOURNAL_BYTES, journal_name
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_latest
@@ -36,7 +36,7 @@ LOOKS, PAUSE = 5, 0.1
 RUNS = "runs"
 WRITE_LOCK = "write.lock"
 STALE = 30.0
-"""Seconds after which a view that nobody could refresh is not shown any more: the storage is asked, and its error raised."""
+"""Seconds after which a view that nobody could refresh is not shown any more, but the error of the storage raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,8 @@ class Shard(WritableShard):
         self.is_followed = False
         """True if a thread refreshes the view all the time: snapshots then show its latest one."""
         self._followed_at = -math.inf
+        self._unseen: UmbelError | None = None
+        """The error of the last look, None if it succeeded."""
         self.least = JournalEnd()
         """How far it was written at least; a shard that ends before is damaged."""
         self.noted: Callable[[], JournalEnd] = lambda: self.least
@@ -129,8 +131,18 @@ class Shard(WritableShard):
         self._damaged = _DamagedCopies(files)
 
     def _current(self) -> ShardView:
-        is_fresh = self.is_followed and time.monotonic() - self._followed_at < STALE
-        return self._view if is_fresh else self.refresh()
+        if not self.is_followed:
+            return self.refresh()
+        if time.monotonic() - self._followed_at < STALE:
+            return self._view
+        if self._followed_at == -math.inf:
+            return self.refresh()
+        if self._unseen is not None:  # looked for all the time: nobody has to wait for the same
+            raise self._unseen
+        if self._following.locked():  # by the thread that follows, which waits for the storage
+            report = f"the state {self.files} was not seen for {STALE:.0f} seconds"
+            raise Transient(report, hint="try again; is the storage reachable?")
+        return self.refresh()
 
     def create(self) -> None:
         """Create the journal, unless there is one."""
@@ -222,7 +234,7 @@ class Shard(WritableShard):
         Raises:
             Damaged: a file is missing, or differs from its checksum.
         """
-        with self._following:
+        with self._following, self._noted():
             if not self._is_opened:
                 self._recover_if_alone()
             if self._damaged.find_cut(self._view):
@@ -232,6 +244,16 @@ class Shard(WritableShard):
             self._damaged.names -= replaced
             self._followed_at = time.monotonic()
             return self._view
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note the error of a look, or that there is none."""
+        try:
+            yield
+        except UmbelError as error:
+            self._unseen = error
+            raise
+        self._unseen = None
 
     @property
     def end(self) -> JournalEnd:
