@@ -231,3 +231,18 @@ def test_a_storage_that_is_away_is_said_after_a_while(
     with pytest.raises(Transient, match="access is denied"):
         stored(follower)
     follower.close()
+
+
+def test_a_missing_bucket_is_no_missing_state(url: str, refusals: Refusals) -> None:
+    store = opened(url)
+    put(store, 0)
+    identity = store.identity
+    assert identity is not None
+    refusals.kinds, refusals.status, refusals.code = {"GET", "HEAD", LIST, "PUT"}, 404, "NoSuchBucket"
+    with pytest.raises(Transient, match="there is no such bucket"):
+        opened(url).must_be(identity)
+    refusals.kinds = set()
+    again = opened(url)
+    again.must_be(identity)
+    assert stored(again) == b"0"
+    store.close()

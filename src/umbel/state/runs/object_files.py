@@ -100,7 +100,9 @@ class ObjectClient:
         """
         try:
             yield
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise no_bucket(self.title) from None
             raise
         except (exceptions.BaseError, PermissionError) as error:
             raise translated(self.title, error) from None
