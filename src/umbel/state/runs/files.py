@@ -84,7 +84,7 @@ class ShardFiles(Protocol):
         ...
 
     def is_cut(self, name: str, size: int) -> bool:
-        """Return True if the copy of a file on this machine is shorter than the file.
+        """Return True if the copy of a file on this machine is cut.
 
         Args:
             name: of the file.

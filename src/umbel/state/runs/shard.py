@@ -79,7 +79,10 @@ class _DamagedCopies:
         return damaged(name, reason)
 
     def find_cut(self, view: ShardView) -> bool:
-        """Return whether copies that a view has mapped are cut: reading them would end the process."""
+        """Return whether copies that a view has mapped are cut.
+
+        Reading them would end the process.
+        """
         cut = [name for name, run in view.files.items() if self._files.is_cut(f"{RUNS}/{name}", run.size)]
         for name in cut:
             self._forget(name)
