@@ -132,6 +132,11 @@ def part_writer_of(form: str | CSV, types: Mapping[str, DType]) -> tuple[str, Op
     return CsvPartWriter.ending, lambda path, known: CsvPartWriter(path, known, form)
 
 
+def part_name(number: int, ending: str) -> str:
+    """Return the name of a part's file."""
+    return f"part-{number:05d}{ending}"
+
+
 class Output:
     """The output of one request: its bucket, key prefix and format.
 
@@ -157,9 +162,11 @@ class Output:
         """
         part.close()
         if part.rows:
-            self._bucket.put(part.path, f"{self._prefix}part-{part.number:05d}{self._ending}")
+            self._bucket.put(part.path, f"{self._prefix}{part_name(part.number, self._ending)}")
         if part.rejected:
-            self._bucket.put(part.rejected_path, f"{self._prefix}{ERRORS}/part-{part.number:05d}.json")
+            self._bucket.put(
+                part.rejected_path, f"{self._prefix}{ERRORS}/{part_name(part.number, JsonPartWriter.ending)}"
+            )
 
     def clear(self) -> None:
         """Delete everything, such as parts by another plan."""

@@ -18,12 +18,13 @@ import polars as pl
 
 from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.connectors.buckets import bucket_of, chosen
+from umbel.connectors.s3 import S3Connector, is_chosen
 from umbel.errors import InvalidValue
 from umbel.graph.graph import Branch
 from umbel.offline import locations
 from umbel.offline.answering import looked_up
 from umbel.offline.inputs import InputColumns, check_columns
-from umbel.offline.outputs import part_writer_of
+from umbel.offline.outputs import part_name, part_writer_of
 from umbel.offline.request import OfflineRequest, connector_of, revealed
 from umbel.query.arrange import QueryPlan
 from umbel.runtime.deployment import Deployment
@@ -66,13 +67,16 @@ def submit(
         rows: the rows sent with the request.
 
     Raises:
-        UmbelError: it cannot be answered: no rows, missing columns, a bucket that does not exist.
+        UmbelError: it cannot be answered: no rows, missing columns, a bucket that does not exist; or the next query on
+            this input would read its answers.
     """
     request = uuid.uuid4().hex
     plan, destination = question.plan, None if target is None else locations.target_of(target)
     prefix = locations.prefix_of(destination, request)
     locations.bucket_for(deployment, destination).check(prefix)
-    part_writer_of(locations.form_of(destination), {**plan.outputs, question.timestamp: Datetime()})
+    ending, _ = part_writer_of(locations.form_of(destination), {**plan.outputs, question.timestamp: Datetime()})
+    if source is not None and destination is not None:
+        _check_apart(connector_of(source, "input"), destination, f"{prefix}{part_name(0, ending)}")
     files = () if source is None else _files(deployment, question, source)
     job = OfflineJob(
         id=request,
@@ -101,6 +105,16 @@ def _request(
         files=files,
         target=target,
     )
+
+
+def _check_apart(source: S3Connector, target: S3Connector, part: str) -> None:
+    """Refuse an output whose parts are chosen by the input: the next query would read them as rows."""
+    if source.bucket == target.bucket and is_chosen(source, part):
+        below = f"{source.prefix}{source.suffix or ''}"
+        raise InvalidValue(
+            f"'output': answers at '{target.prefix}' would be input of the next query: 'input' reads '{below}' of the same bucket",
+            hint="another prefix, one with a folder like '_answers', which is not read, or an input path such as 'folder/*.csv'",
+        )
 
 
 def _files(deployment: Deployment, question: OfflineQuery, source: Any) -> tuple[tuple[str, int, int], ...]:

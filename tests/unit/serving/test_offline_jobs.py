@@ -97,6 +97,30 @@ def test_queries_that_are_refused_at_once(
     assert (400 <= answer.status_code < 500, words in answer.json()["message"]) == (True, True), answer.text
 
 
+APART: list[tuple[dict[str, str], str, bool]] = [
+    ({"prefix": "in/apart"}, "in/apart", False),
+    ({"prefix": "in/apart/"}, "in/apart/answers", False),
+    ({"prefix": "in/apart"}, "in/apart-answers", False),
+    ({"path": "in/apart/**/*.json"}, "in/apart", False),
+    ({"prefix": ""}, "out", False),
+    ({"prefix": "in/apart/"}, "in/apart-answers", True),
+    ({"prefix": "in/apart/"}, "in/apart/_answers", True),
+    ({"path": "in/apart/*.json"}, "in/apart", True),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "is_apart"), APART)
+def test_answers_are_no_input_of_the_next_query(
+    idle: Served, buckets: Path, source: dict[str, str], target: str, is_apart: bool
+) -> None:
+    lines(buckets / "data/in/apart/a.json", [ROW])
+    query = {"inputs": ["Origin.origin"], "outputs": OUTPUTS, "timestamp_column": "at"}
+    places = {"input": {"bucket": "data", "format": "json", **source}, "output": place(target)}
+    answer = idle.post(PATH, query | places)
+    assert (answer.status_code == 200) is is_apart, answer.text
+    assert is_apart or "would be input of the next query" in answer.json()["message"]
+
+
 def test_jobs_that_do_not_exist(offline: Served) -> None:
     for answer in (
         offline.http.get(f"{PATH}/status", params={"request_id": "7"}),
