@@ -24,7 +24,7 @@ from umbel.connectors.roles import assumed
 from umbel.connectors.s3 import S3, S3Connector, is_chosen
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue, NotSupported, Transient
-from umbel.state.disk import sync_directory
+from umbel.state.disk import remedy_of, sync_directory
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -227,8 +227,9 @@ class Bucket:
                     raise InvalidValue(
                         f"{self._title}: {reason}: {error}", hint="check bucket and credentials"
                     ) from error
-            is_full = error.errno == errno.ENOSPC
-            hint = "free some disk space" if is_full else "try again; is the storage reachable?"
+            if error.errno == errno.ENAMETOOLONG:
+                raise InvalidValue(f"{self._title}: {error}", hint="name a shorter path") from error
+            hint = remedy_of(error.errno, "try again; is the storage reachable?")
             raise Transient(f"{self._title}: {error}", hint=hint) from error
 
 
