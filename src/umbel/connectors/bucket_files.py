@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from umbel.connectors.buckets import Bucket, Stored
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, UmbelError
 
 BLOCK = 1 << 20
 """Bytes of the smallest request."""
@@ -43,9 +43,13 @@ class BucketFile:
         """Open it.
 
         Raises:
-            InvalidValue: it was replaced.
+            InvalidValue: it was replaced or removed.
         """
-        ranges = _Ranges(self.bucket, self.stored)
+        try:
+            ranges = _Ranges(self.bucket, self.stored)
+        except UmbelError:
+            self.check()
+            raise
         try:
             self.check()
         except BaseException:
@@ -60,7 +64,9 @@ class BucketFile:
             InvalidValue: it was; parts of an answer to two different inputs are no answer.
         """
         now, before = self.bucket.stored(self.stored.path), self.stored
-        if now.size != before.size:
+        if not now.size and not now.changed:
+            what = "it was removed"
+        elif now.size != before.size:
             what = f"it had {before.size} bytes, and has {now.size}"
         elif before.changed and now.changed != before.changed:
             what = f"it was written at {_spelled(before.changed)}, and again at {_spelled(now.changed)}"

@@ -1,4 +1,4 @@
-"""Input files that are replaced by others of the same size while a query runs."""
+"""Input files that are replaced or removed while a query runs."""
 
 from __future__ import annotations
 
@@ -54,3 +54,18 @@ def test_a_file_of_the_same_size_is_another_one(tmp_path: Path, monkeypatch: pyt
         ):
             list(rows)
     assert {n for batch in listed().batches(part) for n in batch.frame["n"]} == {2}
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize(("is_folder", "words"), [(False, "it was removed"), (True, "had .* bytes, and has 0")])
+def test_a_file_that_is_gone(tmp_path: Path, form: str, is_folder: bool, words: str) -> None:
+    bucket = FolderBucket(tmp_path, "data", "bucket 'data'")
+    put(tmp_path, 1, form, 1000)
+    before = FileInput(bucket, CSV() if form == "csv" else form, tuple(bucket.listed("")), REQUESTED)
+    (part,) = before.parts()
+    path = tmp_path / "data" / f"a.{form}"
+    path.unlink()
+    if is_folder:
+        path.mkdir()
+    with pytest.raises(InvalidValue, match=rf"^input file 'a.{form}' was changed meanwhile: .*{words}"):
+        list(before.batches(part))
