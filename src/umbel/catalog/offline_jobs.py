@@ -129,12 +129,15 @@ class OfflineJobs:
     def begin(self, job: OfflineJob) -> OfflineJob | None:
         """Record an attempt; return the job, None if there can be no attempt.
 
-        It was cancelled, or has failed as often as it may.
+        It was cancelled, or has failed as often as it may. A job of an attempt before is pending again.
         """
         if job.attempts >= ATTEMPTS:
             reason = job.reason or "the process that worked on it ended each time"
             self.end(job, FAILED, f"begun {ATTEMPTS} times without success: {reason}")
             return None
+        running = update(t.OfflineJobRow).where(t.OfflineJobRow.status == RUNNING)
+        with self._session.begin() as session:
+            session.execute(running.where(t.OfflineJobRow.id != job.id).values(status=PENDING))
         return self.get(job.id) if self._set(job, status=RUNNING, attempts=job.attempts + 1) else None
 
     def record(self, job: OfflineJob, *, has_moved: bool, **values: Any) -> None:

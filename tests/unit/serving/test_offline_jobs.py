@@ -118,7 +118,10 @@ def test_answers_are_no_input_of_the_next_query(
     places = {"input": {"bucket": "data", "format": "json", **source}, "output": place(target)}
     answer = idle.post(PATH, query | places)
     assert (answer.status_code == 200) is is_apart, answer.text
-    assert is_apart or "would be input of the next query" in answer.json()["message"]
+    if is_apart:
+        OfflineJobs(idle.deployment.catalog).cancel(answer.json()["request_id"])
+    else:
+        assert "would be input of the next query" in answer.json()["message"]
 
 
 def test_jobs_that_do_not_exist(offline: Served) -> None:
@@ -290,6 +293,22 @@ def test_a_driver_that_gets_a_signal(
     idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_an_end_of_the_process_is_of_the_job_that_ran(idle: Served, buckets: Path, counts: bool) -> None:
+    lines(buckets / "data/in/ends/a.json", many(5))
+    first, second = (ask(idle, {"input": place("in/ends")})["request_id"] for _ in range(2))
+    jobs = OfflineJobs(idle.deployment.catalog)
+    jobs.begin(jobs.get(first))
+    jobs.note(jobs.get(first), "the storage is away")
+    jobs.begin(jobs.get(second))
+    jobs.interrupted("its process ended with -9", counts=counts)
+    waits, ran = jobs.get(first), jobs.get(second)
+    assert (waits.status, waits.attempts, waits.reason) == ("PENDING", 1, "the storage is away")
+    assert (ran.status, ran.attempts) == ("RUNNING", int(counts))
+    for request in (first, second):
+        jobs.cancel(request)
+
+
 def test_jobs_with_failed_attempts_come_last(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "PAUSE", 0.01)
     lines(buckets / "data/in/order/a.json", many(5))
@@ -312,7 +331,7 @@ def test_input_that_was_deleted_meanwhile(idle: Served, buckets: Path) -> None:
     report = ask(idle, {"input": place("in/gone"), "output": place("out/gone")})
     (buckets / "data/in/gone/a.json").unlink()
     report = worked(idle, report)
-    assert (report["status"], "not found" in report["reason"]) == ("FAILED", True)
+    assert (report["status"], "it was removed" in report["reason"]) == ("FAILED", True)
 
 
 def test_input_that_was_changed_meanwhile(idle: Served, buckets: Path) -> None:
