@@ -108,12 +108,15 @@ def _request(
 
 
 def _check_apart(source: S3Connector, target: S3Connector, part: str) -> None:
-    """Refuse an output whose parts are chosen by the input: the next query would read them as rows."""
+    """Refuse an output whose parts the input chooses.
+
+    The next query would read them as rows.
+    """
     if source.bucket == target.bucket and is_chosen(source, part):
         below = f"{source.prefix}{source.suffix or ''}"
         raise InvalidValue(
-            f"'output': answers at '{target.prefix}' would be input of the next query: 'input' reads '{below}' of the same bucket",
-            hint="another prefix, one with a folder like '_answers', which is not read, or an input path such as 'folder/*.csv'",
+            f"'output': answers at '{target.prefix}' would be input of the next query, which reads '{below}' of this bucket",
+            hint="name a prefix elsewhere, or below a folder like '_answers', which is not read",
         )
 
 

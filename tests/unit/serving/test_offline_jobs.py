@@ -97,33 +97,6 @@ def test_queries_that_are_refused_at_once(
     assert (400 <= answer.status_code < 500, words in answer.json()["message"]) == (True, True), answer.text
 
 
-APART: list[tuple[dict[str, str], str, bool]] = [
-    ({"prefix": "in/apart"}, "in/apart", False),
-    ({"prefix": "in/apart/"}, "in/apart/answers", False),
-    ({"prefix": "in/apart"}, "in/apart-answers", False),
-    ({"path": "in/apart/**/*.json"}, "in/apart", False),
-    ({"prefix": ""}, "out", False),
-    ({"prefix": "in/apart/"}, "in/apart-answers", True),
-    ({"prefix": "in/apart/"}, "in/apart/_answers", True),
-    ({"path": "in/apart/*.json"}, "in/apart", True),
-]
-
-
-@pytest.mark.parametrize(("source", "target", "is_apart"), APART)
-def test_answers_are_no_input_of_the_next_query(
-    idle: Served, buckets: Path, source: dict[str, str], target: str, is_apart: bool
-) -> None:
-    lines(buckets / "data/in/apart/a.json", [ROW])
-    query = {"inputs": ["Origin.origin"], "outputs": OUTPUTS, "timestamp_column": "at"}
-    places = {"input": {"bucket": "data", "format": "json", **source}, "output": place(target)}
-    answer = idle.post(PATH, query | places)
-    assert (answer.status_code == 200) is is_apart, answer.text
-    if is_apart:
-        OfflineJobs(idle.deployment.catalog).cancel(answer.json()["request_id"])
-    else:
-        assert "would be input of the next query" in answer.json()["message"]
-
-
 def test_jobs_that_do_not_exist(offline: Served) -> None:
     for answer in (
         offline.http.get(f"{PATH}/status", params={"request_id": "7"}),
@@ -291,22 +264,6 @@ def test_a_driver_that_gets_a_signal(
     asyncio.run(OfflineRunner(idle.deployment)._drive())
     assert jobs.get(report["request_id"]).attempts == attempts
     idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_an_end_of_the_process_is_of_the_job_that_ran(idle: Served, buckets: Path, counts: bool) -> None:
-    lines(buckets / "data/in/ends/a.json", many(5))
-    first, second = (ask(idle, {"input": place("in/ends")})["request_id"] for _ in range(2))
-    jobs = OfflineJobs(idle.deployment.catalog)
-    jobs.begin(jobs.get(first))
-    jobs.note(jobs.get(first), "the storage is away")
-    jobs.begin(jobs.get(second))
-    jobs.interrupted("its process ended with -9", counts=counts)
-    waits, ran = jobs.get(first), jobs.get(second)
-    assert (waits.status, waits.attempts, waits.reason) == ("PENDING", 1, "the storage is away")
-    assert (ran.status, ran.attempts) == ("RUNNING", int(counts))
-    for request in (first, second):
-        jobs.cancel(request)
 
 
 def test_jobs_with_failed_attempts_come_last(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
