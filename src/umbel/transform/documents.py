@@ -138,9 +138,12 @@ class _YamlReader:
             found = self._loader.construct_object(node)
         except ValueError as error:  # an integer of too many digits
             raise InvalidValue(f"broken YAML: {error}", where=where) from None
-        if isinstance(found, str) and not found.isascii() and any("\ud800" <= each <= "\udfff" for each in found):
-            raise InvalidValue("a text has half of a character: a surrogate alone", where=where)
-        return found
+        if not isinstance(found, str) or found.isascii():
+            return found
+        try:  # JSON writes characters such as emoji as two escapes: a pair of surrogates is one character
+            return found.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise InvalidValue("a text has half of a character: a surrogate alone", where=where) from None
 
     def _members(self, node: Any) -> Iterator[tuple[Any, Written]]:
         """Yield the members of a mapping, then those of `<<` that it lacks."""

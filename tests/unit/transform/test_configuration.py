@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jsonschema_rs
@@ -339,3 +340,17 @@ def test_every_step_is_documented() -> None:
     for each in steps().values():
         assert each.doc()
         assert all(one.doc.endswith(".") for one in each.parameters)
+
+
+def test_a_pair_of_escapes_is_one_character() -> None:
+    """JSON, which is YAML, writes characters beyond U+FFFF so: json.dumps does by default."""
+    document = {
+        "source_field": "a",
+        "target_field": "b",
+        "transformations": [{"name": "default", "value": "\N{GRINNING FACE}"}],
+    }
+    text = json.dumps(document)
+    assert "\\ud83d\\ude00" in text
+    assert BatchTransform(loads(text))([b"{}"]).data == '{"b":"\N{GRINNING FACE}"}\n'.encode()
+    with pytest.raises(InvalidValue, match="half of a character"):
+        loads(text.replace("\\ud83d\\ude00", "\\ude00\\ud83d"))
