@@ -68,28 +68,31 @@ class InputFile:
 
 
 def inputs(names: list[str]) -> list[InputFile]:
-    """Return the files of some names, in order.
+    """Return the files of some names, in order, each once.
 
     A name is of a file, a folder with all of its files, or a pattern of files and folders.
 
     Raises:
         InvalidValue: there is none for a name, or one has an ending that is not read.
     """
-    found: list[InputFile] = []
-    for name in names or [STDIN]:
-        path = Path(name)
-        if name == STDIN or (path.exists() and not path.is_dir()):
-            found.append(InputFile(path))
-            continue
-        files = sorted(set(_listed(path) if path.is_dir() else _matched(name)))
-        if not files:
-            raise InvalidValue(
-                f"there is no file {name}", hint=f"a file, a folder with files in {', '.join(ENDINGS)}, or a pattern"
-            )
-        found += map(InputFile, files)
-    for each in found:
-        check_ending(each.path)
-    return found
+    found: dict[Path, InputFile] = {}
+    for each in (path for name in names or [STDIN] for path in _files_of(name)):
+        check_ending(each)
+        found.setdefault(each if str(each) == STDIN else each.resolve(), InputFile(each))
+    return [*found.values()]
+
+
+def _files_of(name: str) -> list[Path]:
+    """Return the files of a name, in order; of a pattern, some twice."""
+    path = Path(name)
+    if name == STDIN or (path.exists() and not path.is_dir()):
+        return [path]
+    files = sorted(_listed(path) if path.is_dir() else _matched(name))
+    if not files:
+        raise InvalidValue(
+            f"there is no file {name}", hint=f"a file, a folder with files in {', '.join(ENDINGS)}, or a pattern"
+        )
+    return files
 
 
 def _listed(folder: Path) -> Iterator[Path]:

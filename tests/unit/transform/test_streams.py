@@ -100,3 +100,12 @@ def test_a_long_run_returns_the_gaps_between_its_parts(tmp_path: Path, monkeypat
         transformation.run(workers, inputs.inputs([str(tmp_path / "in.json")]), out)
         assert out.getvalue() == b'{"b":1}\n' * 5
     assert trims == [16, 32]
+
+
+def test_a_file_of_several_names_is_read_once(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json", "c.json"):
+        (tmp_path / name).write_text("{}\n")
+    (tmp_path / "link.json").symlink_to(tmp_path / "a.json")
+    names = [str(tmp_path / "b*"), str(tmp_path / "*.json"), str(tmp_path), f"{tmp_path}/../{tmp_path.name}/c.json"]
+    found = inputs.inputs([*names, "-", "-"])
+    assert [each.path.name for each in found] == ["b.json", "a.json", "c.json", "-"]
