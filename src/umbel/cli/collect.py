@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,14 +177,15 @@ def cat(
     """
     from umbel.errors import Damaged, UnknownName
     from umbel.log.collected import LETTERS, SYSTEM, check_name, streams_in
+    from umbel.transform.outputs import output
 
     damages: list[Damage] = []
     check_name(stream)
     if stream not in (known := streams_in(directory)):
         raise UnknownName(f"{directory} has no stream '{stream}'", hint=f"streams: {', '.join(known) or 'none'}")
-    for each in _events(directory, LETTERS if dead else SYSTEM, stream, after, damages.append):
-        sys.stdout.buffer.write(each + b"\n")
-    sys.stdout.buffer.flush()
+    with output(None) as file:
+        for each in _events(directory, LETTERS if dead else SYSTEM, stream, after, damages.append):
+            file.write(each + b"\n")
     lost = [each for each in damages if each.row + each.rows > after]
     if lost:
         raise Damaged("; ".join(map(str, lost)), hint="all other events are printed; restore the folder from a backup")

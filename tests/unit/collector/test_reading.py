@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +35,14 @@ def folder(tmp_path: Path) -> Path:
 def test_cat_prints_it(folder: Path) -> None:
     found = CliRunner().invoke(group, ["cat", "clicks", "--dir", str(folder)])
     assert (found.exit_code, found.stdout_bytes.splitlines()) == (0, EVENTS)
+
+
+def test_cat_names_its_output_when_that_is_full(folder: Path) -> None:
+    command = [sys.executable, "-m", "umbel", "collect", "cat", "clicks", "--dir", str(folder)]
+    with open("/dev/full", "wb") as full:
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    report = "error standard output: No space left on device\n  hint: free some disk space\n"
+    assert (found.returncode, found.stderr) == (2, report)
 
 
 def test_cat_prints_what_is_behind_a_damaged_event(tmp_path: Path) -> None:
