@@ -137,6 +137,25 @@ def test_a_stop_before_kafka_was_reached_forwards_what_came(broker: Broker, tmp_
     assert values(broker, "soon") == [0]
 
 
+def test_a_stop_without_kafka_waits_for_its_answer_alone(stoppable: Broker, tmp_path: Path) -> None:
+    """It took three quarters of a minute, the streams one after the other, for nothing."""
+    for stream in ("clicks", "orders"):
+        stoppable.create(f"away.{stream}")
+    collector = CollectorProcess(tmp_path, "--to", f"kafka://{stoppable.address}/away.{{stream}}")
+    collector.wait()
+    stoppable.kill()
+    for stream in ("clicks", "orders"):
+        assert collector.post({"n": 1}, stream).status_code == 200
+    assert collector.stop() == 0
+    assert f"not all events were forwarded: Kafka at {stoppable.address} does not answer" in collector.said
+    stoppable.start()
+    collector.begin()
+    collector.wait()
+    for stream in ("clicks", "orders"):
+        wait_until(lambda name=f"away.{stream}": values(stoppable, name) == [1], lambda: collector.said)
+    assert collector.stop() == 0
+
+
 def test_a_missing_topic_is_reported_and_waited_for(stoppable: Broker, tmp_path: Path) -> None:
     collector = CollectorProcess(tmp_path, "--to", f"kafka://{stoppable.address}/later")
     collector.wait()

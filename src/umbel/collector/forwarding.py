@@ -39,6 +39,8 @@ EVERY, NOTE_EVERY = 0.05, 1.0
 """Seconds between two looks for events, and between two notes of the position."""
 LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach Kafka at the most."""
+ANSWER = 5.0
+"""Seconds in which Kafka answers, while the collector stops."""
 OVERHEAD = 1024
 """Bytes that a record may have besides its value."""
 USUAL_LIMIT = 1_048_588
@@ -81,21 +83,18 @@ class Forwarder:
 
     def __init__(self, settings: CollectorSettings) -> None:
         self._settings, self._id = settings, collector_id(settings.directory)
-        self._threads: dict[str, threading.Thread] = {}
+        self._forwarded: dict[str, StreamForwarding] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Forward until stopped."""
         while not stop.wait(EVERY):
             for stream in streams_in(self._settings.directory):
-                if stream not in self._threads:
-                    forwarding = StreamForwarding(self._settings, stream, self._id)
-                    thread = threading.Thread(
-                        target=forwarding.run, args=(stop,), name=f"forward {stream}", daemon=True
-                    )
-                    self._threads[stream] = thread
-                    thread.start()
-        for thread in self._threads.values():
-            thread.join(LONGEST_WAIT)
+                if stream not in self._forwarded:
+                    forwarding = self._forwarded[stream] = StreamForwarding(self._settings, stream, self._id)
+                    threading.Thread(target=forwarding.run, args=(stop,), name=f"forward {stream}", daemon=True).start()
+        deadline = time.monotonic() + LONGEST_WAIT
+        while any(each.is_connected for each in self._forwarded.values()) and time.monotonic() < deadline:
+            time.sleep(EVERY)
 
 
 class StreamForwarding:
@@ -114,6 +113,8 @@ class StreamForwarding:
         self._reader = IngestReader(settings.directory, SYSTEM, stream)
         self._title = f"Kafka at {self._target.servers}, topic '{self._target.topic_of(stream)}'"
         self._noted_at = 0.0
+        self.is_connected = False
+        """True while a transaction may be open: not while Kafka is looked for, which may take long."""
 
     def run(self, stop: threading.Event) -> None:
         """Forward until stopped; failures are tried again."""
@@ -123,6 +124,7 @@ class StreamForwarding:
                 limit = record_limit(self._target, self._target.topic_of(self._stream))
                 with closing(self._opened(limit)) as topic:
                     position = self._position(topic)
+                    self.is_connected = True
                     while not stop.is_set():
                         position = self._forward(topic, position, limit, stop)
                         wait, reported = 0.5, ""
@@ -133,6 +135,8 @@ class StreamForwarding:
                 reported = message
                 stop.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
+            finally:
+                self.is_connected = False
 
     def _opened(self, limit: int) -> TransactionalTopic:
         topic, subject = self._target.topic_of(self._stream), f"forwarding to {self._title}"
@@ -218,6 +222,18 @@ def client_options(target: KafkaTarget) -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
     }
+
+
+def answers(target: KafkaTarget, topic: str) -> bool:
+    """Return True if Kafka can be reached."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        AdminClient(client_options(target)).list_topics(topic, timeout=ANSWER)
+    except KafkaException:
+        return False
+    return True
 
 
 def record_limit(target: KafkaTarget, topic: str) -> int:

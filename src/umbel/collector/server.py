@@ -207,15 +207,20 @@ class _Supervisor:
             _end([forwarding])
 
     def _wait_for(self, forwarding: BaseProcess) -> None:
-        """Wait until nothing is left to forward, for half a minute at most."""
-        from umbel.collector.forwarding import is_forwarded
+        """Wait until nothing is left to forward, for half a minute at most, and only while Kafka answers."""
+        from umbel.collector.forwarding import answers, is_forwarded
 
-        directory, deadline = self._settings.directory, time.monotonic() + FORWARD
-        while forwarding.is_alive() and time.monotonic() < deadline:
-            if all(is_forwarded(log_of(directory, each)) for each in streams_in(directory)):
+        directory, target, reason = self._settings.directory, self._settings.to, ""
+        assert target is not None
+        deadline = time.monotonic() + FORWARD
+        while forwarding.is_alive() and time.monotonic() < deadline and not reason:
+            left = [each for each in streams_in(directory) if not is_forwarded(log_of(directory, each))]
+            if not left:
                 return
+            if not answers(target, target.topic_of(left[0])):
+                reason = f": Kafka at {target.servers} does not answer"
             time.sleep(0.1)
-        log.error("not all events were forwarded; the rest is when the collector runs again")
+        log.error("not all events were forwarded%s; the rest is when the collector runs again", reason)
 
     def _start(self, number: int) -> BaseProcess:
         forwards = number == self._settings.processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 from tests.unit.collector.test_bodies import nested
 from umbel.cli.collect import group
+from umbel.collector import forwarding as forwarding_module
 from umbel.collector.backlog import waiting_in
-from umbel.collector.forwarding import StreamForwarding, is_forwarded
+from umbel.collector.forwarding import Forwarder, StreamForwarding, is_forwarded
 from umbel.collector.settings import CollectorSettings, KafkaTarget
 from umbel.errors import Damaged
 from umbel.log.collected import SYSTEM
@@ -62,6 +64,26 @@ def test_it_is_forwarded(folder: Path) -> None:
     reader = IngestReader(folder, SYSTEM, "clicks")
     forwarding = StreamForwarding(CollectorSettings(folder, to=KafkaTarget("127.0.0.1:1", "t")), "clicks", "x" * 16)
     assert forwarding._events(reader.start(), reader.end(), 1 << 20) == (EVENTS, [])
+
+
+def test_forwarding_ends_while_kafka_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, looked, end = threading.Event(), threading.Event(), threading.Event()
+
+    def look(*_: object) -> int:
+        looked.set()
+        end.wait()
+        return 0
+
+    monkeypatch.setattr(forwarding_module, "record_limit", look)
+    monkeypatch.setattr(forwarding_module, "LONGEST_WAIT", threading.TIMEOUT_MAX)
+    forwarder = Forwarder(CollectorSettings(folder, to=KafkaTarget("127.0.0.1:1", "t")))
+    thread = threading.Thread(target=forwarder.run, args=(stop,), daemon=True)
+    thread.start()
+    assert looked.wait(60)
+    stop.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    end.set()
 
 
 def test_all_is_forwarded_when_kafka_has_it(folder: Path) -> None:

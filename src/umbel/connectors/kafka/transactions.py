@@ -222,9 +222,11 @@ class TransactionalTopic:
         try:
             yield
         except KafkaException as error:
-            self._failures.append(error.args[0])  # a record may be larger than the client's own limit
-            details = f" ({self._failures[0].str()})" if self._failures else ""
-            raise self._failed(f"{error.args[0].str()}{details}") from error
+            failed = error.args[0]
+            self._failures.append(failed)  # a record may be larger than the client's own limit
+            reason = "the broker does not answer" if failed.name() == "_TIMED_OUT" else failed.str()
+            details = "" if self._failures[0] is failed else f" ({self._failures[0].str()})"
+            raise self._failed(f"{reason}{details}") from error
 
     def _failed(self, reason: str) -> Transient:
         hint = "check the broker, and the permissions to write transactions and to commit offsets"
