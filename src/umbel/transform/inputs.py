@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from umbel.errors import InvalidValue
 from umbel.formats.chunks import MAX_ROW, chunks, last_line, next_line
 from umbel.formats.stored import PACKED, LocalFile
-from umbel.transform.parts import Lines
+from umbel.transform.parts import Lines, changed, identity_of
 
 PART_BYTES = 2 << 20
 """Bytes of a part: several thousand records, which a worker transforms at once."""
@@ -151,15 +151,22 @@ def _unpacked(path: Path) -> Iterator[Lines]:
 
 
 def _ranges(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
-    """Yield ranges of a file, which the workers read themselves."""
+    """Yield ranges of a file, which the workers read themselves.
+
+    Raises:
+        Transient: it became shorter.
+    """
     size, name, whole = path.stat().st_size, str(path), str(path.absolute())
     with path.open("rb") as file:
         begin = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
+        identity = identity_of(file)
     while begin < size:
         middle = min(begin + RANGE_BYTES, size)
         end = next_line(LocalFile(path), middle)
+        if end < middle:
+            raise changed(whole, "became shorter")
         if end - middle <= MAX_ROW:
-            yield Lines(name, path=whole, begin=begin, end=end)
+            yield Lines(name, path=whole, begin=begin, end=end, identity=identity)
         else:
             yield from _around_long_line(path, begin, middle, end)
         advance(end - begin)

@@ -5,11 +5,14 @@ Nothing is loaded here that only workers need.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, SupportsIndex
+
+from umbel.errors import Transient
 
 if TYPE_CHECKING:
     from umbel.transform.batches import BatchTransform
@@ -60,6 +63,7 @@ class Lines:
         path: the file.
         begin: the first byte of the range: the start of a line.
         end: the byte behind the last.
+        identity: of the file, as of `identity_of`.
         error: why the input cannot be read further; empty if it can.
         is_each: whether the output of each line is needed, as in front of a dataset. No step ends such a run: a record for which
             one with `on_error: fail` fails is a dead letter.
@@ -71,6 +75,7 @@ class Lines:
     path: str = ""
     begin: int = 0
     end: int = 0
+    identity: tuple[int, int] | None = None
     error: str = ""
     is_each: bool = False
     is_apart: bool = False
@@ -91,12 +96,31 @@ class Lines:
         return self.end - self.begin if self.path else len(self.data)
 
     def read(self) -> bytes | bytearray:
-        """Return the lines."""
+        """Return the lines.
+
+        Raises:
+            Transient: the file was replaced, or became shorter, since it was cut into ranges.
+        """
         if not self.path:
             return self.data
         with Path(self.path).open("rb") as file:
+            is_same = self.identity in (None, identity_of(file))
             file.seek(self.begin)
-            return file.read(self.end - self.begin)
+            found = file.read(self.end - self.begin)
+        if not is_same or len(found) < self.end - self.begin:
+            raise changed(self.path, "became shorter" if is_same else "was replaced")
+        return found
+
+
+def changed(path: str, change: str) -> Transient:
+    """Return the error of a file that is not what it was when the run began."""
+    return Transient(f"{path}: it {change} while it was read", hint="run it again when nothing writes the file")
+
+
+def identity_of(file: BinaryIO) -> tuple[int, int]:
+    """Return the identity of an open file, which one of the same name that replaces it does not have."""
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino
 
 
 @dataclass(slots=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import tracemalloc
 from codecs import BOM_UTF8
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
 
+from umbel.errors import Transient
 from umbel.transform import inputs
 from umbel.transform import run as transformation
 from umbel.transform.configuration import loads
@@ -109,3 +112,23 @@ def test_a_file_of_several_names_is_read_once(tmp_path: Path) -> None:
     names = [str(tmp_path / "b*"), str(tmp_path / "*.json"), str(tmp_path), f"{tmp_path}/../{tmp_path.name}/c.json"]
     found = inputs.inputs([*names, "-", "-"])
     assert [each.path.name for each in found] == ["b.json", "a.json", "c.json", "-"]
+
+
+@pytest.mark.parametrize(("size", "change"), [(8, "became shorter"), (39, "became shorter"), (40, "was replaced")])
+def test_a_file_that_changes_while_it_is_read_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, change: str
+) -> None:
+    """Records of a shorter file were not counted, or the run never ended; those of two files were mixed."""
+    monkeypatch.setattr(inputs, "RANGE_BYTES", 8)
+    path, other = tmp_path / "in.json", tmp_path / "other.json"
+    path.write_text('{"a":1}\n' * 5)
+    other.write_text('{"a":2}\n' * 5)
+    (file,) = inputs.inputs([str(path)])
+    parts = file.parts(lambda _: None)
+    assert next(parts).read() == b'{"a":1}\n'
+    os.truncate(path, size) if size < 40 else other.replace(path)
+    with (
+        TransformWorkers(loads("source_field: a\ntarget_field: b\n"), 1) as workers,
+        pytest.raises(Transient, match=f"in.json: it {change} while it was read"),
+    ):
+        list(workers.results(islice(parts, 20)))
