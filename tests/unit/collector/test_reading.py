@@ -41,7 +41,7 @@ def test_cat_prints_it(folder: Path) -> None:
 
 def test_cat_names_its_output_when_that_is_full(folder: Path) -> None:
     command = [sys.executable, "-m", "umbel", "collect", "cat", "clicks", "--dir", str(folder)]
-    with open("/dev/full", "wb") as full:
+    with Path("/dev/full").open("wb") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     report = "error standard output: No space left on device\n  hint: free some disk space\n"
     assert (found.returncode, found.stderr) == (2, report)
