@@ -128,6 +128,22 @@ def test_a_stop_forwards_what_is_left(broker: Broker, tmp_path: Path) -> None:
     assert values(broker, "left") == list(range(300))
 
 
+def test_a_signal_for_all_of_its_processes_forwards_what_is_left(broker: Broker, tmp_path: Path) -> None:
+    """Ctrl-C is such a signal, and systemd sends one: the process that forwards ended first."""
+    broker.create("of_group")
+    collector = CollectorProcess(tmp_path, "--to", f"kafka://{broker.address}/of_group")
+    collector.wait()
+    assert collector.post({"n": 0}).status_code == 200
+    wait_until(lambda: values(broker, "of_group") == [0], lambda: collector.said)
+    for n in range(1, 300):
+        assert collector.post({"n": n}).status_code == 200
+    for each in collector.family():
+        each.terminate()
+    assert collector.stop() == 0
+    assert values(broker, "of_group") == list(range(300))
+    assert "not all events" not in collector.said
+
+
 def test_a_stop_before_kafka_was_reached_forwards_what_came(broker: Broker, tmp_path: Path) -> None:
     broker.create("soon")
     collector = CollectorProcess(tmp_path, "--to", f"kafka://{broker.address}/soon")

@@ -36,6 +36,8 @@ FINISH = 10.0
 """Seconds in which open requests may be answered when the process stops."""
 FORWARD = 30.0
 """Seconds in which what is left may be forwarded after that."""
+END_FORWARDING = signal.SIGUSR1
+"""Ends the process that forwards: a signal for the whole group, as of Ctrl-C or systemd, is for the supervisor alone."""
 PAUSE = 0.5
 """Seconds before a process that ended is started again."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -204,7 +206,7 @@ class _Supervisor:
         _end(processes.values())
         if forwarding is not None:
             self._wait_for(forwarding)
-            _end([forwarding])
+            _end([forwarding], END_FORWARDING)
 
     def _wait_for(self, forwarding: BaseProcess) -> None:
         """Wait until nothing is left to forward, for half a minute at most, and only while Kafka answers."""
@@ -213,14 +215,15 @@ class _Supervisor:
         directory, target, reason = self._settings.directory, self._settings.to, ""
         assert target is not None
         deadline = time.monotonic() + FORWARD
-        while forwarding.is_alive() and time.monotonic() < deadline and not reason:
-            left = [each for each in streams_in(directory) if not is_forwarded(log_of(directory, each))]
-            if not left:
-                return
+        while left := [each for each in streams_in(directory) if not is_forwarded(log_of(directory, each))]:
+            if not forwarding.is_alive() or time.monotonic() > deadline:
+                break
             if not answers(target, target.topic_of(left[0])):
                 reason = f": Kafka at {target.servers} does not answer"
+                break
             time.sleep(0.1)
-        log.error("not all events were forwarded%s; the rest is when the collector runs again", reason)
+        if left:
+            log.error("not all events were forwarded%s; the rest is when the collector runs again", reason)
 
     def _start(self, number: int) -> BaseProcess:
         forwards = number == self._settings.processes
@@ -230,17 +233,18 @@ class _Supervisor:
         return process
 
 
-def _end(processes: Collection[BaseProcess]) -> None:
+def _end(processes: Collection[BaseProcess], number: signal.Signals = signal.SIGTERM) -> None:
     for each in processes:
         with suppress(ProcessLookupError):
-            each.terminate()
+            if each.pid is not None and each.is_alive():
+                os.kill(each.pid, number)
     for each in processes:
         each.join(FINISH + 5)
         each.kill()
 
 
 def forward(settings: CollectorSettings, limits: Limits, number: int, parent: int) -> None:
-    """Forward events to Kafka in this process until it gets SIGTERM or SIGINT.
+    """Forward events to Kafka in this process until it gets `END_FORWARDING`.
 
     Args:
         settings: of the collector.
@@ -255,5 +259,6 @@ def forward(settings: CollectorSettings, limits: Limits, number: int, parent: in
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stop.set())
+        signal.signal(each, signal.SIG_IGN)
+    signal.signal(END_FORWARDING, lambda *_: stop.set())
     Forwarder(settings).run(stop)
