@@ -209,7 +209,7 @@ class _Supervisor:
             _end([forwarding], END_FORWARDING)
 
     def _wait_for(self, forwarding: BaseProcess) -> None:
-        """Wait until nothing is left to forward, for half a minute at most, and only while Kafka answers."""
+        """Wait half a minute at most until nothing is left to forward, while Kafka answers."""
         from umbel.collector.forwarding import answers, is_forwarded
 
         directory, target, reason = self._settings.directory, self._settings.to, ""

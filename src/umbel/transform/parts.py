@@ -113,12 +113,12 @@ class Lines:
 
 
 def changed(path: str, change: str) -> Transient:
-    """Return the error of a file that is not what it was when the run began."""
+    """Return the error of a file that changed during the run."""
     return Transient(f"{path}: it {change} while it was read", hint="run it again when nothing writes the file")
 
 
 def identity_of(file: BinaryIO) -> tuple[int, int]:
-    """Return the identity of an open file, which one of the same name that replaces it does not have."""
+    """Return the identity of an open file; one that replaces it has another."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino
 
