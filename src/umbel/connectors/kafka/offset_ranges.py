@@ -76,7 +76,7 @@ class OffsetRange:
         return RawBatch(
             raw,
             self._number(begin),
-            lambda row: f"{self.topic}[{self.partition}]@{offsets[row]}",
+            lambda row: _place(self.topic, self.partition, offsets[row]),
             lambda row: values[row] or b"",
             counts={name: count for name, count in counts.items() if count},
             steps=steps,
@@ -84,7 +84,7 @@ class OffsetRange:
 
     def lost(self, reason: str) -> RawBatch:
         """Return the rejected record that reports why the records of the range are missing."""
-        where, count = f"{self.topic}[{self.partition}]@{self.begin}", self.end - self.begin
+        where, count = _place(self.topic, self.partition, self.begin), self.end - self.begin
         text = f"{count} records from offset {self.begin} to {self.end - 1} are missing: {reason}"
         if reason in _UNCOUNTED:
             text = reason
@@ -115,4 +115,8 @@ def located(topic: str, number: int, landmark: Landmark | None) -> str:
     """
     partition, own = divmod(number, 1 << PARTITION_SHIFT)
     of, shift = map(int, landmark[1].split()[:2]) if landmark else (-1, 0)
-    return f"{topic}[{partition}]" + (f"@{own - shift}" if of == partition else f", row {own}")
+    return _place(topic, partition, own - shift) if of == partition else f"{topic}[{partition}], row {own}"
+
+
+def _place(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}[{partition}]@{offset}"
