@@ -6,6 +6,7 @@ where this row and those after it are: in which file, or at which offset of a to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,22 +60,37 @@ class Landmarks:
         noted = {(source, text) for source, landmarks in fresh.items() for _, text in landmarks}
         self._noted = noted if len(self._noted) > MOST_NOTED else self._noted | noted
 
-    def before(self, source: str, number: int) -> tuple[int, str] | None:
-        """Return the last landmark of a source up to a row, or None."""
-        row = t.Landmark
-        newest = select(row).where(row.source == source, row.number <= number).order_by(row.number.desc()).limit(1)
+    def before(self, source: str, numbers: Iterable[int]) -> dict[int, tuple[int, str] | None]:
+        """Return the last landmark of a source up to each row, or None.
+
+        They are by the numbers of the rows. The catalog is asked once for the rows that share a landmark.
+        """
+        found: dict[int, tuple[int, str] | None] = {}
+        landmark: tuple[int, str] | None = None
+        until = -math.inf  # the number of the next landmark
         with self._catalog.sessions() as session:
-            found = session.scalars(newest).first()
-            return None if found is None else (found.number, found.text)
+            for number in sorted(numbers):
+                if number >= until:
+                    landmark, until = _around(session, source, number)
+                found[number] = landmark
+        return found
+
+
+def _around(session: Session, source: str, number: int) -> tuple[tuple[int, str] | None, float]:
+    """Return the last landmark up to a row, and the number of the next one."""
+    row = t.Landmark
+    of_source = select(row).where(row.source == source)
+    last = session.scalars(of_source.where(row.number <= number).order_by(row.number.desc()).limit(1)).first()
+    following = session.scalars(of_source.where(row.number > number).order_by(row.number).limit(1)).first()
+    return None if last is None else (last.number, last.text), math.inf if following is None else following.number
 
 
 def _write(session: Session, source: str, landmarks: Sequence[tuple[int, str]]) -> None:
     """Write the landmarks of a source, sorted, whose texts differ from those before them."""
     row, (first, _), (last, _) = t.Landmark, landmarks[0], landmarks[-1]
-    of_source = select(row.number, row.text).where(row.source == source)
-    before = session.execute(of_source.where(row.number < first).order_by(row.number.desc()).limit(1)).all()
-    there = session.execute(of_source.where(row.number >= first, row.number <= last)).all()
-    known = {(number, text) for number, text in (*before, *there)}
+    of_range = select(row.number, row.text).where(row.source == source, row.number >= first, row.number <= last)
+    (before, _), there = _around(session, source, first - 1), session.execute(of_range).all()
+    known = {(number, text) for number, text in (*filter(None, [before]), *there)}
     rows, text_before = list[dict[str, Any]](), ""
     for number, text in sorted({*known, *landmarks}):
         if text != text_before and (number, text) not in known:

@@ -44,8 +44,7 @@ def command(
         [name for name in names if "=" not in name], [name for name in names if "=" in name], as_of, rows, url, branch
     )
     if as_json:
-        plain = {"at": found.at, "values": found.values, "lookups": found.lookups}
-        typer.echo(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
+        typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
     else:
         typer.echo(str(found))
 

@@ -11,15 +11,11 @@ from umbel.client.transport import FeatureQuery, TraceRequest, Transport
 from umbel.errors import InvalidType, InvalidValue
 from umbel.query.columns import cast
 from umbel.query.resolve import name_of
-from umbel.query.trace import COMPUTED, JOINED, SHOWN
+from umbel.query.trace import COMPUTED, JOINED, MOST_SHOWN, SHOWN
 from umbel.types.dtypes import Datetime
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-MOST_SHOWN = 10_000
-"""The largest number of rows in one list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +111,7 @@ class TraceMethods:
         row = pd.DataFrame({name: pd.Series([value], dtype=object) for name, value in values.items()}, index=[0])
         instant: datetime | None = None if at is None else cast(pd.Series([at], dtype=object), Datetime(), "at")[0]
         found = self._transport.trace(self._branch, TraceRequest(query, dataset, row, instant, rows))
-        return Trace(found["at"], found["values"], found["lookups"])
+        return Trace(**found)
 
 
 def _described(lookup: Mapping[str, Any], instant: str) -> Iterator[str]:

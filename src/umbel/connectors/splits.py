@@ -112,7 +112,7 @@ class SplitSource(Protocol):
     def landmark_of(self, split: Split) -> Landmark | None:
         """Return the landmark of the rows of a split.
 
-        None if a number tells it alone. Equal texts are stored once, with the first number.
+        None if numbers tell positions alone. One with the text of the landmark before it is not stored.
         """
         del split
         return None

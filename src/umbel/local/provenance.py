@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -33,10 +33,10 @@ class LocalProvenance:
         there = self.runner.part(node, LogPart(pl.col(SEQ).is_in(numbers.implode())))
         return dict.fromkeys(there[SEQ])
 
-    def position(self, leaf: GraphNode, number: int) -> str:
-        """Return the number of a row among those that the runner has ingested, from 0."""
+    def positions(self, leaf: GraphNode, numbers: Sequence[int]) -> Sequence[str]:
+        """Return the numbers of rows among those that the runner has ingested, from 0."""
         del leaf
-        return f"row {number}"
+        return [f"row {number}" for number in numbers]
 
     def guarding(self) -> AbstractContextManager[None]:
         """Return a context that does nothing: in process no row is rejected alone."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
+    from umbel.query.functions import Answering
     from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Fields, Instants
     from umbel.query.session import LookupSource
@@ -50,15 +51,18 @@ class RecordingLookups:
         self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
     ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys from the live state."""
-        rows, found = self.source.online(dataset, keys, at, fields)
-        self.made.append(RecordedLookup(dataset, keys, at, fields, rows, found))
-        return rows, found
+        return self._recorded(self.source.online, dataset, keys, at, fields)
 
     def offline(
         self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
     ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys as of any instant."""
-        rows, found = self.source.offline(dataset, keys, at, fields)
+        return self._recorded(self.source.offline, dataset, keys, at, fields)
+
+    def _recorded(
+        self, answer: Answering, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields
+    ) -> tuple[pl.DataFrame, pl.Series]:
+        rows, found = answer(dataset, keys, at, fields)
         self.made.append(RecordedLookup(dataset, keys, at, fields, rows, found))
         return rows, found
 

@@ -17,6 +17,9 @@ import polars as pl
 from umbel.changes.change_filter import ChangeFilter
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import (
+    WINDOW as WINDOW_KEY,
+)
+from umbel.operators.aggregate import (
     Aggregation,
     ContinuousAggregation,
     EmittedAggregation,
@@ -24,25 +27,30 @@ from umbel.operators.aggregate import (
 )
 from umbel.operators.index import Index
 from umbel.operators.join import Join
-from umbel.query.encode import to_json
+from umbel.query.encode import column_to_json, to_json
 from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine, repeated
 from umbel.query.history import LogPart, inputs, logged_inputs
 from umbel.query.recording import RecordedLookup, RecordingLookups
-from umbel.query.session import QueryMode
+from umbel.query.rows import INSTANT, as_keys
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.tables import State
 from umbel.types.dtypes import Datetime, DType, Optional
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 from umbel.types.windows import SECOND, Continuous, Session
-from umbel.windowing.tiling import BASE, FIRST, LAST, NEVER, UNTIL, WINDOW, micros
+from umbel.windowing.points import TIME
+from umbel.windowing.tiles import middle
+from umbel.windowing.tiling import BASE, FIRST, LAST, UNTIL, WINDOW, leaving, micros
 
 if TYPE_CHECKING:
+    from umbel.query.arrange import QueryPlan
     from umbel.query.lookups import Outputs
     from umbel.state.port import Store
 
 SHOWN = 20
 """Rows, and tiles, that one list shows unless another number is requested."""
+MOST_SHOWN = 10_000
+"""The largest number of them that can be requested."""
 MOST_LOOKUPS = 50
 """Looked-up rows that one trace describes."""
 COMPUTED, JOINED = "computed", "joined"
@@ -61,8 +69,8 @@ class Provenance(Protocol):
         Only of rows that have one of the numbers. None if micro-batches are not noted.
         """
 
-    def position(self, leaf: GraphNode, number: int) -> str:
-        """Return the position in its source of a row of a dataset that has sources."""
+    def positions(self, leaf: GraphNode, numbers: Sequence[int]) -> Sequence[str]:
+        """Return the positions in their source of rows of a dataset that has sources."""
 
     def guarding(self) -> AbstractContextManager[None]:
         """Return a context in which user functions reject the rows that they rejected before."""
@@ -101,7 +109,7 @@ class Tracer:
     store: Store
     provenance: Provenance
     erased: Erased
-    limit: int = SHOWN
+    limit: int
 
     def trace(self, lookups: Iterable[RecordedLookup]) -> list[dict[str, Any]]:
         """Return a description of each looked-up row, at most `MOST_LOOKUPS`."""
@@ -111,17 +119,16 @@ class Tracer:
     def _described(self, lookup: RecordedLookup, row: int) -> dict[str, Any]:
         node = self.graph.outputs[lookup.dataset]
         schema = node.operator.schema
-        keys = pl.DataFrame([lookup.keys[name].slice(row, 1).cast(each.polars()) for name, each in schema.keys])
+        keys = pl.DataFrame([as_keys(lookup.keys[name].slice(row, 1), each.polars()) for name, each in schema.keys])
         fields = {*schema.value_names} if lookup.fields is None else {*lookup.fields} & {*schema.value_names}
-        at: datetime = lookup.at[row]
-        point = Point(node, keys, micros(at), frozenset(fields))
+        point = Point(node, keys, micros(lookup.at[row]), frozenset(fields))
         answered = lookup.rows.slice(row, 1)
         shown = [name for name in schema.dtypes if name in {*fields, schema.timestamp} and name in answered.columns]
         stops = {*_stops(_aggregation(node) or node)}
         return {
             "dataset": lookup.dataset,
             "keys": _one(_json(keys, schema)),
-            "at": _instants([at])[0],
+            "at": _instants(lookup.at.slice(row, 1))[0],
             "found": bool(lookup.found[row]),
             "values": _one(_json(answered.select(shown), schema)),
             "tiles": self._tiles(point) if isinstance(node.operator, ContinuousAggregation) else [],
@@ -133,7 +140,7 @@ class Tracer:
         """Yield the changes behind a row: those of its dataset, and those that it aggregates."""
         node, operator = point.node, point.node.operator
         if isinstance(operator, LookedUpAggregation):
-            yield from self._aggregated(point, node, operator, point.at, point.at)
+            yield from self._aggregated(point, node, point.at)
             return
         is_of_key = [pl.col(name).is_in(point.keys[name].implode(), nulls_equal=True) for name in point.keys.columns]
         changes = self._read(node, LogPart(pl.all_horizontal(is_of_key))).filter(_at_most(AT, point.at))
@@ -141,33 +148,28 @@ class Tracer:
         made = _aggregation(node)
         begun = changes.filter(pl.col(WEIGHT) > 0).sort(AT, SEQ).tail(1)
         if made is not None and begun.height:
-            assert isinstance(made.operator, Aggregation)
-            latest = micros(begun[operator.schema.timestamp][0])
-            yield from self._aggregated(point, made, made.operator, latest, point.at)
+            yield from self._aggregated(point, made, micros(begun[operator.schema.timestamp][0]))
 
-    def _aggregated(
-        self, point: Point, node: GraphNode, operator: Aggregation, latest: int, at: int
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a group that are in a window up to an instant.
+    def _aggregated(self, point: Point, node: GraphNode, latest: int) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a group that are in a window, as of a point.
 
         Args:
             point: has the group's key.
             node: the aggregation.
-            operator: its operator.
             latest: the latest instant of a row, µs.
-            at: the instant up to which changes are in effect, µs.
         """
+        operator = node.operator
+        assert isinstance(operator, Aggregation)
         is_known = {*operator.keys} <= {*point.keys.columns}
         if not is_known or not all(each.is_logged for each in logged_inputs(node)):
             return
         groups, instant = point.keys.select(operator.keys), operator.along or operator.parents[0].schema.timestamp
-        span = _span(point, operator, latest)
-        since, until = span
+        since, until = _span(point, operator, latest)
         with self.provenance.guarding():
-            found = list(inputs(node, self._read, ChangeFilter(groups, instant, *span)))
+            found = list(inputs(node, self._read, ChangeFilter(groups, instant, since, until)))
         for parent, changes in found:
             is_of_group = [pl.col(name).eq_missing(pl.lit(groups[name]).first()) for name in operator.keys]
-            is_in_span = [_at_most(instant, until), _at_most(AT, at)]
+            is_in_span = [_at_most(instant, until), _at_most(AT, point.at)]
             if since is not None:
                 is_in_span.append(pl.col(instant).dt.epoch("us") >= since)
             yield self._shown(parent, parent.operator.subject, changes.filter(*is_of_group, *is_in_span))
@@ -184,7 +186,7 @@ class Tracer:
             "of": of,
             "count": changes.height,
             "data": _json(newest.select(schema.names), schema),
-            "at": _instants(newest[AT].to_list()),
+            "at": _instants(newest[AT]),
             "weight": newest[WEIGHT].to_list(),
             "batch": batches,
             "source": sources,
@@ -198,8 +200,8 @@ class Tracer:
             logged = _logged(leaf)
             known = dict.fromkeys(numbers) if logged is None else self.provenance.arrivals(logged, numbers.unique())
             batches |= known
-            for number in known:
-                positions.setdefault(number, []).append(self.provenance.position(leaf, number))
+            for number, position in zip(known, self.provenance.positions(leaf, [*known]), strict=True):
+                positions.setdefault(number, []).append(position)
         return [batches.get(each) for each in numbers], [positions.get(each, []) for each in numbers]
 
     def _tiles(self, point: Point) -> list[dict[str, Any]]:
@@ -218,49 +220,39 @@ class Tracer:
         self, point: Point, operator: ContinuousAggregation, number: int, window: Continuous, entries: pl.DataFrame
     ) -> dict[str, Any]:
         own = entries.filter(pl.col(WINDOW).is_in([number, BASE] if window.is_forever else [number]))
-        position = pl.col(FIRST) + (pl.col(LAST) - pl.col(FIRST)) // 2
-        length = NEVER if window.duration_us is None else window.duration_us
-        is_left = (position + length) // SECOND * SECOND + SECOND <= point.at if length != NEVER else pl.lit(False)
-        entered = pl.col(UNTIL) if operator.is_keyed else pl.col(FIRST)
-        there = own.filter(~is_left, (entered <= point.at) | (pl.col(WINDOW) == BASE)).sort(FIRST)
-        newest = there.tail(self.limit).with_columns(pl.lit(point.at).cast(_INSTANT).alias("_time"))
+        position, entered = middle(own[FIRST].to_numpy(), own[LAST].to_numpy()), UNTIL if operator.is_keyed else FIRST
+        is_left = pl.Series(leaving(position, operator.tiles.lengths[number]) <= point.at)
+        there = own.filter(~is_left, (pl.col(entered) <= point.at) | (pl.col(WINDOW) == BASE)).sort(FIRST)
+        newest = there.tail(self.limit).with_columns(pl.lit(point.at).cast(INSTANT).alias(TIME))
         answered = [each for each in operator.aggregates if each.window == window and each.into_field in point.fields]
         values = operator.partials.results(newest, answered, for_emission=True)
         types = {each.into_field: Optional(operator.schema.dtypes[each.into_field].base) for each in answered}
         return {
             "window": window.duration,
             "count": there.height,
-            "first": _instants(newest[FIRST].cast(_INSTANT).to_list()),
-            "last": _instants(newest[LAST].cast(_INSTANT).to_list()),
+            "first": _instants(newest[FIRST].cast(INSTANT)),
+            "last": _instants(newest[LAST].cast(INSTANT)),
             "rows": newest[WEIGHT].to_list(),
             "is_cut": newest.select((pl.col(LAST) > point.at) & (pl.col(WINDOW) != BASE)).to_series().to_list(),
             "values": to_json({each.name: each for each in values}, types),
         }
 
 
-_INSTANT = pl.Datetime("us", "UTC")
-
-
 def trace_query(
-    engine: QueryEngine,
-    tracer: Tracer,
-    names: tuple[Sequence[str], Sequence[str]],
-    columns: Mapping[str, pl.Series],
-    at: datetime | None,
+    engine: QueryEngine, tracer: Tracer, plan: QueryPlan, columns: Mapping[str, pl.Series], at: datetime | None
 ) -> dict[str, Any]:
     """Return the answer of a query of one row, with traces of its lookups.
 
     Args:
         engine: answers it.
         tracer: describes its lookups.
-        names: of its inputs and outputs.
+        plan: of the query, online.
         columns: the inputs, one row.
         at: the instant to answer for; now when None.
     """
     recording, instant = RecordingLookups(engine.source), at or datetime.now(UTC)
-    recorded = engine.over(recording)
-    answer = recorded.online(recorded.plan(*names, QueryMode.ONLINE), columns, 1, instant)
-    return _trace(instant, _one(answer.to_json()), tracer.trace(recording.made))
+    answer = engine.over(recording).online(plan, columns, 1, instant)
+    return _trace(repeated(instant, 1), _one(answer.to_json()), tracer.trace(recording.made))
 
 
 def trace_row(
@@ -272,11 +264,11 @@ def trace_row(
     """
     recording = RecordingLookups(engine.source)
     engine.over(recording).lookup(dataset, keys, None if at is None else repeated(at, 1))
-    return _trace(recording.made[0].at[0], {}, tracer.trace(recording.made))
+    return _trace(recording.made[0].at, {}, tracer.trace(recording.made))
 
 
-def _trace(at: datetime, values: Mapping[str, Any], lookups: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"at": _instants([at])[0], "values": values, "lookups": lookups}
+def _trace(at: pl.Series, values: Mapping[str, Any], lookups: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"at": _instants(at)[0], "values": values, "lookups": lookups}
 
 
 def _at_most(name: str, until: int) -> pl.Expr:
@@ -292,8 +284,8 @@ def _one(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     return {name: values[0] for name, values in columns.items()}
 
 
-def _instants(at: Sequence[datetime | None]) -> list[Any]:
-    return to_json({"at": pl.Series(at, dtype=_INSTANT)}, {"at": Optional(Datetime())})["at"]
+def _instants(at: pl.Series) -> list[Any]:
+    return column_to_json(at, Optional(Datetime()))
 
 
 def _span(point: Point, operator: Aggregation, latest: int) -> tuple[int | None, int]:
@@ -301,8 +293,8 @@ def _span(point: Point, operator: Aggregation, latest: int) -> tuple[int | None,
 
     None for no limit.
     """
-    if operator.window is not None and "window" in point.keys.columns:
-        begin, end = point.keys["window"][0].values()
+    if operator.window is not None and WINDOW_KEY in point.keys.columns:
+        begin, end = point.keys[WINDOW_KEY][0].values()
         return micros(begin), micros(end) - 1
     of_fields = {each.window for each in operator.aggregates if each.into_field in point.fields}
     requested = [each for each in operator.windows if each in of_fields] or operator.windows

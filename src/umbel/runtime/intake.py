@@ -135,7 +135,7 @@ def may_open_at_once(deployment: Deployment, revision: int, split: PlannedSplit)
 
 def source_of(deployment: Deployment, revision: int, split: PlannedSplit) -> OpenedSource:
     """Return the source that a split is of."""
-    return _sources(deployment, revision)[split.dataset, split.source]
+    return sources_of(deployment, revision)[split.dataset, split.source]
 
 
 def landmarks(deployment: Deployment, plan: BatchPlan) -> dict[str, list[Landmark]]:
@@ -277,6 +277,7 @@ def _letter(source: OpenedSource, batch: RawBatch, row: int, at_field: str, reas
 
 
 @lru_cache(maxsize=4)
-def _sources(deployment: Deployment, revision: int) -> dict[tuple[str, int], OpenedSource]:
+def sources_of(deployment: Deployment, revision: int) -> dict[tuple[str, int], OpenedSource]:
+    """Return the sources of a revision, by their datasets and ordinals."""
     opened = open_sources(deployment.directory, deployment.graph(revision))
     return {(each.dataset, each.source): each for each in opened}

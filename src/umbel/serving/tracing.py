@@ -14,9 +14,8 @@ from starlette.responses import Response
 from umbel.errors import InvalidValue
 from umbel.query.encode import columns_from_json, requested_columns
 from umbel.query.session import QueryMode
-from umbel.query.trace import SHOWN, Tracer, trace_query, trace_row
+from umbel.query.trace import MOST_SHOWN, SHOWN, Tracer, trace_query, trace_row
 from umbel.runtime.provenance import DeploymentProvenance
-from umbel.serving.inspection import MOST
 from umbel.serving.queries import instant_of, planned
 from umbel.serving.refusals import JSON
 from umbel.serving.requests import DatasetName, Instant, JsonBody, Names, Rows
@@ -27,8 +26,8 @@ Shown = Annotated[
     Meta(
         description="The largest number of rows, and of tiles, in one list.",
         ge=0,
-        le=MOST,
-        extra={"must be": f"a number from 0 to {MOST}", "hint": f"leave it out for {SHOWN}"},
+        le=MOST_SHOWN,
+        extra={"must be": f"a number from 0 to {MOST_SHOWN}", "hint": f"leave it out for {SHOWN}"},
     ),
 ]
 
@@ -114,13 +113,13 @@ class TraceResponse(msgspec.Struct, frozen=True):
 async def trace(request: Request, body: FeatureTraceRequest) -> Annotated[Response, TraceResponse]:
     """Answer a query of one row, and return what its values are made of."""
     in_force, plan = await planned(request, body.inputs, body.outputs, QueryMode.ONLINE)
-    names, at = (body.inputs, body.outputs), instant_of(body.as_of)
+    at = instant_of(body.as_of)
 
     def run() -> dict[str, Any]:
         provided = columns_from_json(requested_columns(body.data, plan.inputs), plan.inputs, "data")
         height = len(body.data) if isinstance(body.data, list) else len(next(iter(provided.values()), [0]))
         _check_one(height)
-        return trace_query(in_force.engine, _tracer(request, in_force, body.rows), names, provided, at)
+        return trace_query(in_force.engine, _tracer(request, in_force, body.rows), plan, provided, at)
 
     service: Service = request.app.state.service
     return await _answered(service.threads.answering.do, run)  # user code may not return
@@ -149,7 +148,7 @@ async def _answered(do: Callable[..., Any], run: Callable[[], dict[str, Any]]) -
 
 def _tracer(request: Request, in_force: InForce, shown: int) -> Tracer:
     service: Service = request.app.state.service
-    provenance = DeploymentProvenance(service.deployment, service.deployment.graph(in_force.revision))
+    provenance = DeploymentProvenance(service.deployment, in_force.revision)
     return Tracer(in_force.graph, service.deployment.store, provenance, in_force.erased, shown)
 
 

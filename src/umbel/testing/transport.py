@@ -193,10 +193,9 @@ class LocalTransport:
         if request.query is None:
             keys = keys_of(request.values, dict(engine.dataset(request.dataset).schema.keys), "trace_row")
             return trace_row(engine, tracer, request.dataset, keys, request.at)
-        names = request.query.inputs, request.query.outputs
-        plan = engine.plan(*names, QueryMode.ONLINE)
+        plan = engine.plan(request.query.inputs, request.query.outputs, QueryMode.ONLINE)
         with self._secrets.in_force():
-            return trace_query(engine, tracer, names, provided(request.values, plan.inputs), request.at)
+            return trace_query(engine, tracer, plan, provided(request.values, plan.inputs), request.at)
 
     def dataset_lookups(self, branch: str) -> BranchLookups:
         """Return the provider of `Dataset.lookup` in test bodies."""

@@ -43,7 +43,7 @@ from umbel.state.runs.rules import FoldRule, TableSchema
 from umbel.state.runs.sorting import gathered
 from umbel.state.tables import FoldedTable, State, Table
 from umbel.types.schema import AT, SEQ, WEIGHT
-from umbel.types.windows import SECOND, Continuous
+from umbel.types.windows import Continuous
 from umbel.windowing.partials import Partials
 from umbel.windowing.points import TIME, Points
 from umbel.windowing.tiling import (
@@ -59,6 +59,7 @@ from umbel.windowing.tiling import (
     UNTIL,
     WINDOW,
     Tiling,
+    leaving,
 )
 
 TABLE = "tiles"
@@ -332,9 +333,7 @@ class Effects:
             until: the instant its last change takes effect.
             weight: its net number of rows.
         """
-        length = tiles.lengths[window]
-        # before the epoch an instant and NEVER add up to less than NEVER
-        leaves = np.where(length == NEVER, NEVER, (position + length) // SECOND * SECOND + SECOND)
+        leaves = leaving(position, tiles.lengths[window])
         in_time = until < leaves
         begins = runs.changes(ids, window, position)
         # an entry that ends after it left had its timely rows until then, whatever its net weight

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
+
+from umbel.changes.runs import Ints
 from umbel.errors import InvalidValue
 from umbel.state.tables import NUMBER
 from umbel.types import epochs
 from umbel.types.durations import parse_duration
 from umbel.types.epochs import EPOCH
-from umbel.types.windows import Continuous
+from umbel.types.windows import SECOND, Continuous
 
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
 RETAINED = "_at_retained"
@@ -66,3 +69,15 @@ def instant_of(number: int) -> datetime:
     It is the last or the first one there is, if the number is beyond.
     """
     return EPOCH + timedelta(microseconds=min(max(number, epochs.FIRST), epochs.LAST))
+
+
+def leaving(position: Ints, length: Ints) -> Ints:
+    """Return the instants, µs, at which entries leave windows: at whole seconds.
+
+    Args:
+        position: the instant of each that determines whether it is in the window, µs.
+        length: of its window, µs; `NEVER` for an unbounded one.
+    """
+    # before the epoch an instant and NEVER add up to less than NEVER
+    leaves: Ints = np.where(length == NEVER, NEVER, (position + length) // SECOND * SECOND + SECOND)
+    return leaves

@@ -163,11 +163,15 @@ def test_a_batch_that_is_run_again_names_the_same_files(counted: tuple[Served, P
     key, epoch = next(each.key for each in served.deployment.graph(1).sources()), catalog.take_over(JOB)
     for _ in range(2):  # as after a restart
         landmarks = Landmarks(catalog)
-        assert landmarks.before(key, 5) == (0, "0 a.jsonl")
+        assert before(landmarks, key, 5) == (0, "0 a.jsonl")
         landmarks.note({key: [(0, "0 a.jsonl"), (7, "0 a.jsonl")], "another": []}, JOB, epoch)
-    assert landmarks.before(key, 9) == (0, "0 a.jsonl")
-    assert landmarks.before(key, -1) is None
-    assert landmarks.before("another", 9) is None
+    assert before(landmarks, key, 9) == (0, "0 a.jsonl")
+    assert before(landmarks, key, -1) is None
+    assert before(landmarks, "another", 9) is None
+
+
+def before(landmarks: Landmarks, source: str, number: int) -> tuple[int, str] | None:
+    return landmarks.before(source, [number])[number]
 
 
 def test_landmarks_of_partitions_are_noted_when_they_change(fresh: Served) -> None:
@@ -181,7 +185,7 @@ def test_landmarks_of_partitions_are_noted_when_they_change(fresh: Served) -> No
         Landmarks(catalog).note({"topic": found}, JOB, epoch)
     landmarks = Landmarks(catalog)
     numbers = [one, one + 19, one + 20, two - 1, two, two + 99]
-    assert [landmarks.before("topic", number) for number in numbers] == [
+    assert [landmarks.before("topic", numbers)[number] for number in numbers] == [
         (one, "0 -5"),
         (one, "0 -5"),
         (one + 20, "0 3"),
@@ -198,7 +202,7 @@ def test_only_the_owner_of_a_job_notes_landmarks(fresh: Served) -> None:
         Landmarks(catalog).note({"files": [(0, "0 a")]}, JOB, old)
     Landmarks(catalog).note({"files": [(number, f"0 {number}") for number in range(1200)]}, JOB, new)
     Landmarks(catalog).note({"files": [(5, "0 other")]}, JOB, new)
-    assert [Landmarks(catalog).before("files", number) for number in (4, 5, 1199)] == [
+    assert [Landmarks(catalog).before("files", [4, 5, 1199])[number] for number in (4, 5, 1199)] == [
         (4, "0 4"),
         (5, "0 other"),
         (1199, "0 1199"),
