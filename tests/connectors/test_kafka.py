@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.deployed import wait_until
+from tests.deployed import PATIENCE, wait_until
 from tests.servers.kafka import PASSWORD, USER, Broker
-from tests.unit.connectors.reading import Read, read
+from tests.unit.connectors.reading import Read, read, read_until
 from umbel.connectors import Kafka
 from umbel.connectors.credentials import provide_vault
 from umbel.connectors.kafka import fetching, offset_ranges, open_transactions, source
@@ -206,7 +206,7 @@ def test_new_partitions_are_read_from_their_beginning(
     found = read(reader, SCHEMA)
     broker.add_partitions(name, 3)
     produced_again(broker, name, [row(2)], 2)
-    read_until(reader, found, 2, monkeypatch)
+    read_rows(reader, found, 2, monkeypatch)
     assert all_of(found) == [1, 2]
 
 
@@ -224,11 +224,11 @@ def produced_again(broker: Broker, name: str, values: list[bytes], partition: in
     wait_until(is_done, lambda: name)
 
 
-def read_until(reader: TopicSource, found: Read, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read until there are so many rows; partitions are resolved for each time."""
+def read_rows(reader: TopicSource, found: Read, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read until there are so many; partitions are resolved for each time."""
     known = source.Cluster.of(reader.connector.cluster).topic
     monkeypatch.setattr(source.Cluster, "topic", lambda _, name, age=0.0: known(name, 0.0))
-    wait_until(lambda: len(read(reader, SCHEMA, into=found).rows) >= rows, lambda: found)
+    read_until(reader, SCHEMA, found, lambda: len(found.rows) >= rows, PATIENCE)
 
 
 def test_records_deleted_before_they_were_planned_are_reported(
@@ -289,7 +289,7 @@ def test_a_topic_created_again_is_read_from_its_beginning(
     broker.delete(name)
     broker.create(name, 2)
     broker.produce(name, map(row, range(10, 14)), 1)
-    read_until(reader, found, 7, monkeypatch)
+    read_rows(reader, found, 7, monkeypatch)
     assert all_of(found) == [0, 1, 2, 10, 11, 12, 13]
     assert found.reasons() == [offset_ranges.RECREATED]
     assert found.locations(reader) == found.places

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.servers.kafka import Broker, started_or_missing
-from tests.unit.connectors.reading import Read, read
+from tests.unit.connectors.reading import Read, read, read_until
 from umbel.connectors import Kafka
 from umbel.connectors.kafka import fetching, offset_ranges, source
 from umbel.connectors.kafka.offset_ranges import LOST
@@ -49,14 +49,6 @@ def numbers(found: Read) -> list[int]:
     return [row["n"] for _, row in sorted(found.rows.items())]
 
 
-def read_until(reader: TopicSource, found: Read, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, (found.position, found.reasons())
-        read(reader, SCHEMA, into=found)
-        time.sleep(0.1)
-
-
 def test_a_partition_that_lost_its_records_is_reported_and_read_on(
     fragile: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,11 +58,11 @@ def test_a_partition_that_lost_its_records_is_reported_and_read_on(
     produce(fragile, "lost", range(100))
     found = read(reader, SCHEMA)
     lose(fragile, "lost")
-    read_until(reader, found, lambda: bool(found.dead))
+    read_until(reader, SCHEMA, found, lambda: bool(found.dead), within=60)
     assert found.reasons() == [offset_ranges.CUT]
     assert found.counts[LOST] == 1
     produce(fragile, "lost", range(1000, 1150))
-    read_until(reader, found, lambda: len(found.rows) >= 250)
+    read_until(reader, SCHEMA, found, lambda: len(found.rows) >= 250, within=60)
     assert numbers(found) == [*range(100), *range(1000, 1150)]
     assert found.locations(reader) == found.places
     assert len(found.dead) == 1
@@ -122,9 +114,9 @@ def test_partitions_that_a_new_topic_gets_later_are_read_from_their_beginning(
     fragile.delete("fewer")
     fragile.create("fewer", 1)
     produce(fragile, "fewer", range(100, 105))
-    read_until(reader, found, lambda: len(found.rows) >= 25)
+    read_until(reader, SCHEMA, found, lambda: len(found.rows) >= 25, within=60)
     fragile.add_partitions("fewer", 2)
     produce(fragile, "fewer", range(200, 215), 1)
-    read_until(reader, found, lambda: len(found.rows) >= 40)
+    read_until(reader, SCHEMA, found, lambda: len(found.rows) >= 40, within=60)
     assert numbers(found) == [*range(10), *range(100, 105), *range(10, 20), *range(200, 215)]
     assert found.reasons() == [offset_ranges.RECREATED]

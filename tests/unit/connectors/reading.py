@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
+from tests.deployed import wait_until
 from umbel.connectors.splits import SplitSource
+from umbel.errors import Transient
 from umbel.types.dtype import DType
 from umbel.types.validate import validate
 
@@ -64,6 +67,19 @@ def read(
             _take(source, split, schema, found, exact=exact)
         if not splits:
             return found
+
+
+def read_until(
+    source: SplitSource, schema: Mapping[str, DType], found: Read, condition: Callable[[], bool], within: float
+) -> None:
+    """Read what is new until a condition is true; a source that does not answer is asked again, as the job does."""
+
+    def is_true() -> bool:
+        with suppress(Transient):
+            read(source, schema, into=found)
+        return condition()
+
+    wait_until(is_true, lambda: (found.position, found.reasons()), within)
 
 
 def _take(source: SplitSource, split: Any, schema: Mapping[str, DType], found: Read, *, exact: bool) -> None:
