@@ -28,6 +28,7 @@ from umbel.windowing import pane_kernel
 from umbel.windowing.grids import LATER
 from umbel.windowing.panes import BEGIN, END, Panes
 from umbel.windowing.partials import Partials
+from umbel.windowing.points import RequestedColumns
 from umbel.windowing.sessions import Sessions
 from umbel.windowing.stored_answer import StoredAnswer
 from umbel.windowing.stored_windows import whole
@@ -200,9 +201,9 @@ class LookedUpAggregation(Aggregation):
         )
 
     @cached_property
-    def answered(self) -> tuple[Aggregate, ...]:
-        """The aggregates that are computed: all, unless `answering` has left some out."""
-        return self.aggregates
+    def answered(self) -> RequestedColumns:
+        """The columns of its lookups: all, unless `answering` has left some out."""
+        return RequestedColumns(self.aggregates)
 
     @abstractmethod
     def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
@@ -215,9 +216,7 @@ class LookedUpAggregation(Aggregation):
 
     @abstractmethod
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-        """Return the values from the changes consumed.
-
-        They equal the values `stored_answer` returned at that instant.
+        """Return the values from the changes consumed: those `stored_answer` returned at that instant.
 
         Args:
             changes: of the input, at least those of the points' groups; the columns in `history` suffice.

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 
 from umbel.operators.aggregate import LookedUpAggregation
+from umbel.windowing.points import RequestedColumns
 
 
 def answering(operator: LookedUpAggregation, fields: AbstractSet[str] | None) -> LookedUpAggregation:
@@ -17,9 +18,9 @@ def answering(operator: LookedUpAggregation, fields: AbstractSet[str] | None) ->
         operator: the aggregation.
         fields: those requested; all when None.
     """
-    requested = tuple(each for each in operator.aggregates if fields is None or each.into_field in fields)
-    if len(requested) == len(operator.aggregates):
+    if fields is None:
         return operator
+    requested = tuple(each for each in operator.aggregates if each.into_field in fields)
     narrowed = copy(operator)
-    vars(narrowed)["answered"] = requested
+    vars(narrowed)["answered"] = RequestedColumns(requested, operator.schema.timestamp in fields)
     return narrowed

@@ -59,6 +59,7 @@ class Lookups:
     def __init__(self, graph: Outputs, store: Store, history: History, known: Completeness | None = None) -> None:
         self._graph, self._store, self._history, self._known = graph, store, history, known or Complete()
         self._point_lookups: dict[tuple[str, Fields], PointLookups] = {}
+        self._aggregations: dict[tuple[str, Fields], LookedUpAggregation] = {}
 
     def online(
         self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
@@ -159,8 +160,7 @@ class Lookups:
 
     def _answer(self, node: GraphNode, points: pl.DataFrame, fields: Fields) -> tuple[pl.DataFrame, pl.Series]:
         """Answer from an aggregate's state, or its history where state is insufficient."""
-        assert isinstance(node.operator, LookedUpAggregation)
-        operator = answering(node.operator, fields)
+        operator = self._aggregation(node, fields)
         known = [
             (operator.stored_answer(State(reader, node.state_id), part.select(KEY, TIME)), part)
             for part, reader in self._by_shard(points)
@@ -177,8 +177,17 @@ class Lookups:
                 [found.filter(~pl.col(HISTORY)).drop(HISTORY), report.select(found.drop(HISTORY).columns)]
             )
         rows = points.join(found, on=ROW, how="left", maintain_order="left")
-        shown = rows.with_columns(pl.col(CHANGED).alias(operator.schema.timestamp))
+        shown = rows.rename({CHANGED: operator.schema.timestamp}) if operator.answered.has_timestamp else rows
         return shown.select(name for name in operator.schema.names if name in shown.columns), rows[FOUND]
+
+    def _aggregation(self, node: GraphNode, fields: Fields) -> LookedUpAggregation:
+        assert isinstance(node.operator, LookedUpAggregation)
+        found = self._aggregations.get((node.state_id, fields))
+        if found is None:
+            if len(self._aggregations) == KNOWN:
+                self._aggregations = {}
+            found = self._aggregations[node.state_id, fields] = answering(node.operator, fields)
+        return found
 
     def _completed(
         self, node: GraphNode, operator: LookedUpAggregation, known: Sequence[tuple[StoredAnswer, pl.DataFrame]]

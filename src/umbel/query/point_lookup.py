@@ -118,14 +118,17 @@ class PointWindowValues:
 
     def __init__(self, node: GraphNode, operator: ContinuousAggregation, store: Store) -> None:
         self._state_id, self._store, self._keys = node.state_id, store, Keys(node)
-        self._points = Pointwise(operator.tiles, operator.answered)
+        self._points = Pointwise(operator.tiles, operator.answered.aggregates)
         types = dict(operator.schema.values)
         self._fields = [
-            _Field.of(each.into_field, types[each.into_field].polars(), each.missing) for each in operator.answered
+            _Field.of(each.into_field, types[each.into_field].polars(), each.missing)
+            for each in operator.answered.aggregates
         ]
-        requested = {*self._keys.names, *(each.name for each in self._fields), operator.schema.timestamp}
-        self._names = [name for name in operator.schema.names if name in requested]
         self._timestamp = operator.schema.timestamp
+        requested = {*self._keys.names, *(each.name for each in self._fields)}
+        if operator.answered.has_timestamp:
+            requested.add(self._timestamp)
+        self._names = [name for name in operator.schema.names if name in requested]
 
     def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
         """Return the rows with a found mask; None if it takes data frames."""

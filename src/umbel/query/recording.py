@@ -42,9 +42,11 @@ class RecordingLookups:
 
     Args:
         source: answers them.
+        timestamps: the timestamp fields of datasets, which are looked up and recorded, too.
     """
 
     source: LookupSource
+    timestamps: Mapping[str, str]
     made: list[RecordedLookup] = field(default_factory=list)
 
     def online(
@@ -62,7 +64,8 @@ class RecordingLookups:
     def _recorded(
         self, answer: Answering, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields
     ) -> tuple[pl.DataFrame, pl.Series]:
-        rows, found = answer(dataset, keys, at, fields)
+        with_timestamp = None if fields is None else frozenset((*fields, self.timestamps[dataset]))
+        rows, found = answer(dataset, keys, at, with_timestamp)
         self.made.append(RecordedLookup(dataset, keys, at, fields, rows, found))
         return rows, found
 

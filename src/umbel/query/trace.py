@@ -45,6 +45,7 @@ from umbel.windowing.tiling import BASE, FIRST, LAST, UNTIL, WINDOW, leaving, mi
 if TYPE_CHECKING:
     from umbel.query.arrange import QueryPlan
     from umbel.query.lookups import Outputs
+    from umbel.query.session import LookupSource
     from umbel.state.port import Store
 
 SHOWN = 20
@@ -110,6 +111,11 @@ class Tracer:
     provenance: Provenance
     erased: Erased
     limit: int
+
+    def recording(self, source: LookupSource) -> RecordingLookups:
+        """Return lookups that another source answers, to be traced."""
+        timestamps = {name: node.operator.schema.timestamp for name, node in self.graph.outputs.items()}
+        return RecordingLookups(source, timestamps)
 
     def trace(self, lookups: Iterable[RecordedLookup]) -> list[dict[str, Any]]:
         """Return a description of each looked-up row, at most `MOST_LOOKUPS`."""
@@ -250,7 +256,7 @@ def trace_query(
         columns: the inputs, one row.
         at: the instant to answer for; now when None.
     """
-    recording, instant = RecordingLookups(engine.source), at or datetime.now(UTC)
+    recording, instant = tracer.recording(engine.source), at or datetime.now(UTC)
     answer = engine.over(recording).online(plan, columns, 1, instant)
     return _trace(repeated(instant, 1), _one(answer.to_json()), tracer.trace(recording.made))
 
@@ -262,7 +268,7 @@ def trace_row(
 
     As of an instant, or of now when that is None.
     """
-    recording = RecordingLookups(engine.source)
+    recording = tracer.recording(engine.source)
     engine.over(recording).lookup(dataset, keys, None if at is None else repeated(at, 1))
     return _trace(recording.made[0].at, {}, tracer.trace(recording.made))
 

@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from umbel.aggregates.aggregate import Aggregate
 from umbel.changes.runs import Ints
 from umbel.changes.versions import TIME
 from umbel.state.collected import INSTANT
@@ -21,7 +20,7 @@ from umbel.types.windows import SECOND
 from umbel.windowing.grids import ALWAYS, LATER
 from umbel.windowing.groups import KEY, Groups, numbered_keys, with_ids
 from umbel.windowing.panes import Panes, Results
-from umbel.windowing.points import HISTORY, Points, shown
+from umbel.windowing.points import HISTORY, Points, RequestedColumns, shown
 from umbel.windowing.stored_windows import Entries, WholeGroups
 from umbel.windowing.tiles import Moments
 from umbel.windowing.tiling import ID, instant_of
@@ -184,14 +183,14 @@ def _with_groups(emitted: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame([*columns, *emitted.drop(ID).get_columns()])
 
 
-def lookup(panes: Panes, aggregates: tuple[Aggregate, ...], tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
+def lookup(panes: Panes, answered: RequestedColumns, tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
     """Return the value of each point from the state.
 
     `_at_history` is set where the state no longer has the value at that instant.
 
     Args:
         panes: the stored panes.
-        aggregates: those requested.
+        answered: the columns to compute.
         tables: of the shard.
         points: `_key` and `_time`.
     """
@@ -199,24 +198,22 @@ def lookup(panes: Panes, aggregates: tuple[Aggregate, ...], tables: Tables, poin
     entries = tables.groups.all(keys)
     queries = with_ids(points, keys)
     at = Points.of(queries).at
-    report = _answer(panes, aggregates, entries, queries, len(keys))
+    report = _answer(panes, answered, entries, queries, len(keys))
     return report.insert_column(1, pl.Series(HISTORY, at < tables.mark()))
 
 
-def replay(
-    panes: Panes, aggregates: tuple[Aggregate, ...], changes: pl.DataFrame, points: pl.DataFrame
-) -> pl.DataFrame:
+def replay(panes: Panes, answered: RequestedColumns, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Return the value of each point from the changes consumed.
 
     Args:
         panes: the panes of the operator.
-        aggregates: those requested.
+        answered: the columns to compute.
         changes: of the input.
         points: the key columns and `_time`.
     """
     keys = Groups(points, panes.keys)
     queries, partial = keys.numbered(points), keys.numbered(panes.combine(keys.known(changes)))
-    return _answer(panes, aggregates, panes.fold(panes.for_windows(partial)), queries, len(keys))
+    return _answer(panes, answered, panes.fold(panes.for_windows(partial)), queries, len(keys))
 
 
 def moments(panes: Panes, changes: pl.DataFrame) -> pl.DataFrame:
@@ -233,12 +230,16 @@ def moments(panes: Panes, changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _answer(
-    panes: Panes, aggregates: tuple[Aggregate, ...], entries: pl.DataFrame, queries: pl.DataFrame, keys: int
+    panes: Panes, answered: RequestedColumns, entries: pl.DataFrame, queries: pl.DataFrame, keys: int
 ) -> pl.DataFrame:
     points = Points.of(queries)
-    values = replace(panes, aggregates=aggregates).values(entries, Results(points.ids, points.at), for_emission=False)
+    values = replace(panes, aggregates=answered.aggregates).values(
+        entries, Results(points.ids, points.at), for_emission=False
+    )
     found = panes.due(entries, ALWAYS, keys)[points.ids] <= points.at
-    emitted = panes.results(entries, np.full(keys, ALWAYS), np.full(keys, points.at.max(initial=ALWAYS)))
-    changed = Moments(emitted.ids, emitted.ends).before(points)
+    changed = None
+    if answered.has_timestamp:
+        emitted = panes.results(entries, np.full(keys, ALWAYS), np.full(keys, points.at.max(initial=ALWAYS)))
+        changed = Moments(emitted.ids, emitted.ends).before(points)
     columns = {name: values[name] for name in values.columns if name not in (ID, TIME)}
-    return shown(aggregates, columns, found, changed)
+    return shown(answered.aggregates, columns, found, changed)

@@ -18,6 +18,19 @@ TIME = "_time"
 
 
 @dataclass(frozen=True, slots=True)
+class RequestedColumns:
+    """The columns that lookups compute.
+
+    Args:
+        aggregates: those requested.
+        has_timestamp: False if the instants at which values changed last are not requested. Finding them takes half of a lookup.
+    """
+
+    aggregates: tuple[Aggregate, ...]
+    has_timestamp: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Points:
     """The points of a query: keys, each as of an instant.
 
@@ -41,18 +54,19 @@ class Points:
 
 
 def shown(
-    aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags, changed: Ints
+    aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags, changed: Ints | None
 ) -> pl.DataFrame:
-    """Return the values of points with `_at_found` and `_at_changed`.
+    """Return the values of points with `_at_found`, and `_at_changed` if it is requested.
 
     Keys not found have the missing value of each aggregate; `_at_changed` is the instant since when the values have
     been unchanged.
     """
     mask = pl.Series(FOUND, found)
-    since = pl.Series(CHANGED, changed).set(~mask, None).cast(pl.Datetime("us", "UTC"))
     columns = [mask]
     for each in aggregates:
         value = values[each.into_field]
         missing = pl.Series([each.missing], dtype=value.dtype)
         columns.append(value.zip_with(mask, missing.new_from_index(0, len(value))).alias(each.into_field))
-    return pl.DataFrame([*columns, since])
+    if changed is not None:
+        columns.append(pl.Series(CHANGED, changed).set(~mask, None).cast(pl.Datetime("us", "UTC")))
+    return pl.DataFrame(columns)

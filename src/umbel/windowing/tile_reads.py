@@ -7,14 +7,13 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from umbel.aggregates.aggregate import Aggregate
 from umbel.aggregates.point_states import Spans
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
@@ -25,7 +24,7 @@ from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.groups import KEY, Groups, with_ids
 from umbel.windowing.partials import Partials, fold
-from umbel.windowing.points import HISTORY, TIME, Points, shown
+from umbel.windowing.points import HISTORY, TIME, Points, RequestedColumns, shown
 from umbel.windowing.stored_answer import Completion, StoredAnswer, cut_entries
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
@@ -89,11 +88,11 @@ class TileReader:
 
     Args:
         tiles: the layout of the entries.
-        aggregates: those requested.
+        answered: the columns to compute.
     """
 
     tiles: Tiles
-    aggregates: tuple[Aggregate, ...]
+    answered: RequestedColumns
 
     def lookup(self, state: State, points: pl.DataFrame) -> StoredAnswer:
         """Return the value of each point from the state.
@@ -131,7 +130,7 @@ class TileReader:
 
         Returns:
             One row for each point: `_at_found`, `_at_history` (the entries do not have the value; `replay` must compute it),
-            `_at_changed` (the instant since when the values have been unchanged) and the aggregates.
+            `_at_changed` (the instant since when the values have been unchanged) and the requested aggregates.
         """
         points = Points.of(queries)
         seen = SINCE if self.tiles.is_keyed else FIRST
@@ -140,8 +139,8 @@ class TileReader:
         placed = (self._retained(entries, number) for number in range(len(self.tiles.windows)))
         values, cut = self._values(placed, points, queries[TIME])
         history = cut | (found & self._are_behind(entries, points)) | self._are_unknown(entries, points)
-        changed = np.maximum(self._changes(entries).before(points), np.where(found, born, -NEVER))
-        return shown(self.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
+        changed = self._changed(map(self._changes, [entries]), points, found, born)
+        return shown(self.answered.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
 
     def replay(self, changes: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
         """Return the value of each point from the changes of the input.
@@ -162,17 +161,15 @@ class TileReader:
         exact = [self._exact(partial, number) for number in range(len(self.tiles.windows))]
         values, _ = self._values((self._replayed(each, points) for each in exact), points, queries[TIME])
         found = born <= points.at
-        changes_before = (each.changes(self.tiles).before(points) for each in exact)
-        changed = np.maximum.reduce([np.where(found, born, -NEVER), *changes_before])
-        return shown(self.aggregates, values, found, changed)
+        changed = self._changed((each.changes(self.tiles) for each in exact), points, found, born)
+        return shown(self.answered.aggregates, values, found, changed)
 
     def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Return every instant at which the values of a key change, once each.
 
         The columns are the key columns and `_time`.
         """
-        keys = Groups(changes, self.tiles.keys)
-        partial = self._lifted(changes, keys)
+        partial = self._lifted(changes, keys := Groups(changes, self.tiles.keys))
         found = (self._exact(partial, number).changes(self.tiles).frame for number in range(len(self.tiles.windows)))
         return keys.named(pl.concat(found).unique())
 
@@ -186,8 +183,7 @@ class TileReader:
         base = entries.filter(pl.col(WINDOW) == BASE)
         horizon = np.full(_size(points, entries), -NEVER)
         horizon[base[ID].to_numpy()] = base[LAST].to_numpy()
-        mask: Flags = points.at < horizon[points.ids]
-        return mask
+        return points.at < horizon[points.ids]
 
     def _divided(
         self, entries: pl.DataFrame, cut: pl.DataFrame, changes: pl.DataFrame, keys: pl.Series
@@ -281,6 +277,13 @@ class TileReader:
         high = np.maximum.reduceat(np.where(late, -NEVER, first), starts)
         return np.where(whole, np.repeat(middle(low, high), runs.lengths(tile)), first)
 
+    def _changed(self, moments: Iterable[Moments], points: Points, found: Flags, born: Ints) -> Ints | None:
+        """Return the last change of each point's values; None if not requested."""
+        if not self.answered.has_timestamp:
+            return None
+        last: Ints = np.maximum.reduce([np.where(found, born, -NEVER), *(each.before(points) for each in moments)])
+        return last
+
     def _changes(self, entries: pl.DataFrame) -> Moments:
         """Return the instants at which entries, in stored order, change their keys' values."""
         ids, window, position, weight = (entries[name].to_numpy() for name in (ID, WINDOW, POSITION, WEIGHT))
@@ -311,13 +314,14 @@ class TileReader:
             window = self.tiles.windows[number]
             states, crossed = _folded(entries, points, window, self._needed(number))
             cut |= crossed
-            mine = [each for each in self.aggregates if each.window == window]
+            mine = [each for each in self.answered.aggregates if each.window == window]
             results = self.tiles.partials.results(states.with_columns(instants.alias(TIME)), mine)
             values |= {column.name: column for column in results}
         return values, cut
 
     def _needed(self, number: int) -> Partials:
-        return self.tiles.partials.only(each for each in self.aggregates if each.window == self.tiles.windows[number])
+        window = self.tiles.windows[number]
+        return self.tiles.partials.only(each for each in self.answered.aggregates if each.window == window)
 
 
 def are_unknown(tiles: Tiles, spans: Spans, at: Ints, read: Callable[[str], Any]) -> Flags:

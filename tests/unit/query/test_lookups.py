@@ -10,10 +10,38 @@ import pytest
 
 from tests.aggregating import INSTANT, Job, aggregation, frame, instant
 from tests.reference import Change
-from umbel.aggregates import Count, Sum
+from umbel.aggregates import Count, ExpDecaySum, Sum
 from umbel.graph.graph import Graph, GraphNode
 from umbel.query.lookups import POINTS_AT_ONCE, Lookups
-from umbel.types.windows import Continuous
+from umbel.types.windows import SECOND, Continuous, Tumbling
+from umbel.windowing.tiles import Moments
+
+
+def lookups(job: Job) -> Lookups:
+    """Return lookups on the state of an operator, as dataset E."""
+    graph = cast(Graph, SimpleNamespace(outputs={"E": GraphNode(job.operator, (), job.operator.id, 0, 0)}))
+    return Lookups(graph, job.store, lambda _, __: frame([]))
+
+
+@pytest.mark.parametrize("window", [Continuous("1h"), Tumbling("100s")])
+def test_instants_of_changes_are_computed_if_the_timestamp_is_requested(
+    window: Continuous | Tumbling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took half of the time of a training set."""
+    decaying = ExpDecaySum(of="f", half_life="1h", window=window)  # so that discrete windows are looked up
+    job = Job(aggregation(Count(window=window), Sum(of="x", window=window), decaying))
+    job.feed(
+        frame([(1, Change(at, at, {"x": at, "f": 1.0}, seq=at)) for at in (300 * SECOND, 400 * SECOND, 900 * SECOND)])
+    )
+    keys, at = pl.DataFrame({"k": [1] * POINTS_AT_ONCE}), pl.Series([instant(1000 * SECOND)], dtype=INSTANT)
+    points, timestamp = (keys, at.new_from_index(0, keys.height)), job.operator.schema.timestamp
+    rows, _ = lookups(job).online("E", *points)
+    dated, _ = lookups(job).online("E", *points, frozenset({"a1", timestamp}))
+    assert dated.select(timestamp, "a1").equals(rows.select(timestamp, "a1"))
+    assert dated[timestamp].null_count() == 0
+    monkeypatch.delattr(Moments, "before")
+    undated, _ = lookups(job).online("E", *points, frozenset({"a0", "a1"}))
+    assert undated.equals(rows.drop(timestamp, "a2"))
 
 
 def test_a_lookup_of_many_keys_reads_them_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,10 +56,9 @@ def test_a_lookup_of_many_keys_reads_them_in_portions(monkeypatch: pytest.Monkey
         return stored_answer(operator, state, points)
 
     monkeypatch.setattr(type(job.operator), "stored_answer", counted)
-    graph = cast(Graph, SimpleNamespace(outputs={"E": GraphNode(job.operator, (), job.operator.id, 0, 0)}))
     keys = pl.DataFrame({"k": [*reversed(range(count + 5))]})
     at = pl.Series([instant(2000)], dtype=INSTANT).new_from_index(0, keys.height)
-    rows, found = Lookups(graph, job.store, lambda _, __: frame([])).online("E", keys, at)
+    rows, found = lookups(job).online("E", keys, at)
     assert rows["a1"].to_list() == [None] * 5 + [*reversed(range(count))]
     assert rows["a0"].to_list() == [None] * 5 + [1] * count
     assert found.sum() == count

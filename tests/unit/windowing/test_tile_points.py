@@ -45,7 +45,7 @@ def test_entries_of_several_batches(seed: int, with_watermark: bool) -> None:
     points += [
         (chance.randint(1, 2), at * SECOND) for at in edges
     ]  # where the rarely hit tile enters and leaves the hour
-    framed, pointwise, answered = job.lookup(points), Pointwise(job.operator.tiles, job.operator.answered), 0
+    framed, pointwise, answered = job.lookup(points), Pointwise(job.operator.tiles, job.operator.answered.aggregates), 0
     with job.store.snapshot(0) as reader:
         keys = Job.points(points)["_key"].to_list()
         stored = pointwise.read(State(reader, job.operator.id), keys)

@@ -187,7 +187,7 @@ def test_a_collapsed_tile_of_a_table_tells_rows_that_ended_from_retracted_rows(w
         job.feed(frame([(1, replace(row, weight=-row.weight)) for _, row in [*rows, *ends]], KEYED))
     at = clock("0:30")
     assert job.lookup([(1, at)])["_at_found"].to_list() == [not retracted]
-    quick = Pointwise(job.operator.tiles, job.operator.answered)
+    quick = Pointwise(job.operator.tiles, job.operator.answered.aggregates)
     with job.store.snapshot(0) as reader:
         stored = quick.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
     answered = quick.values(stored, np.array([at]))
@@ -214,7 +214,7 @@ def test_an_end_retracted_from_a_collapsed_tile_is_left_to_history(window: Any) 
     assert job.lookup([(1, begin - 1), (1, at)])["_at_history"].to_list() == [False, True]
     replayed = job.operator.replay(frame([*rows, *ends, *undone, *again], KEYED), job.points([(1, at)]))
     assert replayed.row(0)[-1] == instant(corrected + 11 * SECOND)
-    pointwise = Pointwise(job.operator.tiles, job.operator.answered)
+    pointwise = Pointwise(job.operator.tiles, job.operator.answered.aggregates)
     with job.store.snapshot(0) as reader:
         stored = pointwise.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
     assert pointwise.values(stored, np.array([at])) is None
@@ -389,7 +389,7 @@ def test_lookups_of_points_restore_what_is_no_finite_number(is_keyed: bool) -> N
         job.feed(frame(change, KEYED if is_keyed else STREAM))
         framed = job.lookup(points)
         with job.store.snapshot(0) as reader:
-            quick = Pointwise(job.operator.tiles, job.operator.answered)
+            quick = Pointwise(job.operator.tiles, job.operator.answered.aggregates)
             stored = quick.read(State(reader, job.operator.id), Job.points(points)["_key"].to_list())
         found = quick.values(stored, np.array([at for _, at in points]))
         assert found is not None
