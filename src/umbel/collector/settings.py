@@ -29,6 +29,11 @@ class RequestLimits:
     events: int = 50_000
 
 
+NO_TOPICS = (".", "..")
+"""Names that Kafka refuses."""
+LAST_PORT = 65_535
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaTarget:
     """The cluster and the topic that events are forwarded to.
@@ -53,14 +58,21 @@ class KafkaTarget:
         """
         parts = urlsplit(url)
         topic = parts.path.lstrip("/")
-        is_named = bool(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.replace("{stream}", "x")))
-        if parts.scheme != "kafka" or not re.fullmatch(r"[^@\s]+:\d+", parts.netloc) or not is_named or parts.query:
+        named = re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.replace("{stream}", "x"))
+        is_topic = named is not None and topic not in NO_TOPICS
+        if parts.scheme != "kafka" or not _are_servers(parts.netloc) or not is_topic or parts.query:
             raise InvalidValue(f"--to {url!r} must be kafka://host:port/topic", hint="kafka://localhost:9092/events")
         return cls(parts.netloc, topic)
 
     def topic_of(self, stream: str) -> str:
         """Return the topic for a stream."""
         return self.topic.replace("{stream}", stream)
+
+
+def _are_servers(text: str) -> bool:
+    """Return True for `host:port`, or several separated by commas."""
+    found = [re.fullmatch(r"[^@\s,]+:(\d{1,5})", each) for each in text.split(",")]
+    return all(each is not None and 0 < int(each[1]) <= LAST_PORT for each in found)
 
 
 @dataclass(frozen=True, slots=True)

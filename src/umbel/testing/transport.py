@@ -127,7 +127,9 @@ class LocalTransport:
 
     def inspect(self, branch: str, dataset: str, n: int) -> Answer:
         rows = self.table(branch, dataset)
-        return Answer({name: column.tail(n) for name, column in rows.to_polars().to_dict().items()}, rows.types)
+        frame = rows.to_polars()
+        newest = frame.tail(min(n, frame.height))  # Polars takes numbers of 64 bits
+        return Answer(newest.to_dict(), rows.types)
 
     def erase(self, branch: str, dataset: str, keys: pd.DataFrame) -> Response:
         found = self.branch(branch)

@@ -118,4 +118,5 @@ def test_definitions_and_rows_can_be_read_back(client: MockClient) -> None:
         with pytest.raises(ValueError, match="n must be a whole number from 0"):
             client.inspect("Events", n=wrong)  # type: ignore[arg-type]
     assert len(client.inspect(e, n=2)) == 2
+    assert len(client.inspect(e, n=2**70)) == 3
     assert client.inspect(dataset="Events", n=2).columns.tolist() == ["k", "v", "t"]
