@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WARM := $(VENV)/.warm
-WORKERS ?= 3
+WORKERS ?= 4  # more than cores: many tests wait for servers
 
 help:
 	@echo "make demo         flights become features over HTTP, checked against a recomputation"

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from umbel.state.runs.sorting import gathered, order_of_numbers, packed_numbers
+from umbel.state.runs.sorting import gathered, order_of_numbers, packed_numbers, sorted_numbers
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -147,7 +147,7 @@ def sorted_pairs(slots: Ints, instants: Ints) -> tuple[Ints, Ints]:
     width = int(instants.max()) - low + 1
     if len(counts) * width >= 1 << 63:
         return ordered, instants[np.lexsort((instants, slots))]
-    packed = np.sort(slots * width + (instants - low))
+    packed = sorted_numbers(slots * width + (instants - low))
     return ordered, packed - ordered * width + low
 
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from umbel.log.change_files import in_order
+from umbel.state.runs import sorting
 from umbel.state.runs.sorting import COMPARED, order_of, order_of_numbers
 from umbel.types.schema import AT, SEQ
 
@@ -26,6 +27,7 @@ NUMBERS = {
     "equal": np.zeros(SIZE, np.int64),
     "reversed": np.arange(SIZE)[::-1].copy(),
     "sorted first": np.concatenate([np.arange(SIZE // 3), RANDOM.integers(0, 1 << 62, SIZE - SIZE // 3)]),
+    "a few sorted sequences": np.sort(RANDOM.integers(0, 1 << 62, (3, SIZE // 3))).ravel(),
     "sorted but for the last": np.append(np.arange(1, SIZE), 0),
     "5 % late": _late(0.05),
     "half late": _late(0.5),
@@ -41,7 +43,9 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_orders_are_stable(kind: str) -> None:
+@pytest.mark.parametrize("sort", sorting.SORTS)
+def test_orders_are_stable(kind: str, sort: sorting.Sort, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "_fastest", lambda: sort)
     numbers = NUMBERS[kind]
     assert order_of_numbers(numbers).tolist() == numbers.argsort(kind="stable").tolist()
 
