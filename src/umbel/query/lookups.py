@@ -155,7 +155,10 @@ class Lookups:
         shards = shard_of(points[KEY], self._store.shards)
         for shard in shards.unique().sort():
             with self._store.snapshot(shard) as reader:
-                for part in points.filter(shards == shard).iter_slices(POINTS_AT_ONCE):
+                mine = points.filter(shards == shard)
+                if mine.height > POINTS_AT_ONCE:
+                    mine = mine.sort(KEY)  # so that what is stored for a key is read once
+                for part in mine.iter_slices(POINTS_AT_ONCE):
                     yield part, reader
 
     def _answer(self, node: GraphNode, points: pl.DataFrame, fields: Fields) -> tuple[pl.DataFrame, pl.Series]:

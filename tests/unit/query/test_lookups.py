@@ -23,6 +23,18 @@ def lookups(job: Job) -> Lookups:
     return Lookups(graph, job.store, lambda _, __: frame([]))
 
 
+def recorded_portions(job: Job, monkeypatch: pytest.MonkeyPatch) -> list[pl.DataFrame]:
+    """Return a list that the points of each read of state are added to."""
+    portions, stored_answer = list[pl.DataFrame](), type(job.operator).stored_answer
+
+    def recorded(operator: Any, state: Any, points: pl.DataFrame) -> Any:
+        portions.append(points)
+        return stored_answer(operator, state, points)
+
+    monkeypatch.setattr(type(job.operator), "stored_answer", recorded)
+    return portions
+
+
 @pytest.mark.parametrize("window", [Continuous("1h"), Tumbling("100s")])
 def test_instants_of_changes_are_computed_if_the_timestamp_is_requested(
     window: Continuous | Tumbling, monkeypatch: pytest.MonkeyPatch
@@ -49,18 +61,27 @@ def test_a_lookup_of_many_keys_reads_them_in_portions(monkeypatch: pytest.Monkey
     count = 2 * POINTS_AT_ONCE + 100
     job = Job(aggregation(Count(window=Continuous("forever")), Sum(of="x", window=Continuous("forever"))))
     job.feed(frame([(key, Change(1000, 1000, {"x": key}, seq=key)) for key in range(count)]))
-    sizes, stored_answer = list[int](), type(job.operator).stored_answer
-
-    def counted(operator: Any, state: Any, points: pl.DataFrame) -> Any:
-        sizes.append(points.height)
-        return stored_answer(operator, state, points)
-
-    monkeypatch.setattr(type(job.operator), "stored_answer", counted)
+    portions = recorded_portions(job, monkeypatch)
     keys = pl.DataFrame({"k": [*reversed(range(count + 5))]})
     at = pl.Series([instant(2000)], dtype=INSTANT).new_from_index(0, keys.height)
     rows, found = lookups(job).online("E", keys, at)
     assert rows["a1"].to_list() == [None] * 5 + [*reversed(range(count))]
     assert rows["a0"].to_list() == [None] * 5 + [1] * count
     assert found.sum() == count
+    sizes = [portion.height for portion in portions]
     assert sum(sizes) == keys.height
     assert max(sizes) <= POINTS_AT_ONCE
+
+
+def test_what_is_stored_for_a_key_is_read_once_for_many_instants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a training set come in any order: each portion of them read nearly all keys."""
+    count, distinct = 3 * POINTS_AT_ONCE, 7
+    job = Job(aggregation(Count(window=Continuous("forever")), Sum(of="x", window=Continuous("forever"))))
+    job.feed(frame([(key, Change(key, key, {"x": key}, seq=key)) for key in range(distinct)]))
+    portions = recorded_portions(job, monkeypatch)
+    keys = pl.DataFrame({"k": pl.int_range(count, eager=True) * 3 % distinct})
+    at = pl.Series([instant(2000)], dtype=INSTANT).new_from_index(0, count)
+    rows, found = lookups(job).online("E", keys, at)
+    assert rows["a1"].equals(keys["k"], check_names=False, check_dtypes=False)
+    assert found.all()
+    assert sum(portion["_key"].n_unique() for portion in portions) < distinct + len(portions)
