@@ -27,7 +27,7 @@ from umbel.connectors.delta_tables import options_of
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-STEPS, PER_STEP, KILLS = 60, 400, 10
+STEPS, PER_STEP, KILLS = 60, 400, 5
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=10)  # a deletion is an event of its own instant
 FEED = {"delta.enableChangeDataFeed": "true"}
 

@@ -49,6 +49,10 @@ WHOLE = {
 }
 
 
+ALWAYS = ("negative", "unsigned", "decimal", "datetime", "varbinary", "text", "uuid")
+"""The kinds that are not left to nightly runs."""
+
+
 def keyed(server: MySQLServer, name: str, kind: str) -> Any:
     """Return a dataset whose keys are those of the table, the first one as text or number."""
 
@@ -68,7 +72,10 @@ def keyed(server: MySQLServer, name: str, kind: str) -> Any:
     return made({**numbers, **times}.get(kind, str))
 
 
-@pytest.mark.parametrize("kind", [*KEYS, *WHOLE])
+@pytest.mark.parametrize(
+    "kind",
+    [each if each in ALWAYS else pytest.param(each, marks=pytest.mark.nightly) for each in (*KEYS, *WHOLE)],
+)
 def test_keys_of_all_types(mysql_server: MySQLServer, name: str, tmp_path: Path, copies: Copies, kind: str) -> None:
     """Composite ones; rows of equal first columns are changed, deleted and inserted while the table is copied."""
     run, chance = partial(mysql_server.run, database=name), random.Random(kind)

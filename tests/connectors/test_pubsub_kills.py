@@ -51,8 +51,8 @@ def killed(fake: FakePubSub, folder: Path, rows: int, kills: int, chance: random
     run(folder, events(), Feed(put, rows, kills), chance)
 
 
-def test_ten_kills(fake: FakePubSub, tmp_path: Path) -> None:
-    killed(fake, tmp_path, 20_000, 10, chance_of_seed())
+def test_five_kills(fake: FakePubSub, tmp_path: Path) -> None:
+    killed(fake, tmp_path, 10_000, 5, chance_of_seed())
 
 
 @pytest.mark.nightly

@@ -25,8 +25,14 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("way", PLACES)
-@pytest.mark.parametrize("is_described", [False, True])
+@pytest.mark.parametrize(
+    ("way", "is_described"),
+    [
+        *((way, True) for way in PLACES),
+        ("postgres-upsert", False),
+        *(pytest.param(way, False, marks=pytest.mark.nightly) for way in list(PLACES)[1:]),
+    ],
+)
 def test_a_server_that_dies_while_a_table_is_examined(
     way: str,
     is_described: bool,

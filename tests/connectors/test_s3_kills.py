@@ -19,7 +19,7 @@ from tests.deployed import wait_until
 from tests.s3server import S3Server, started_or_skipped
 from umbel.connectors import objects
 
-OBJECTS, KILLS = 300, 10
+OBJECTS, KILLS = 200, 5
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def written(place: Place, chance: random.Random, rows: int) -> None:
     [
         ("1d", 350),
         pytest.param(None, 350, marks=pytest.mark.nightly),
-        pytest.param("1d", 3_500, marks=pytest.mark.nightly, id="a million rows"),
+        pytest.param("1d", 5_000, marks=pytest.mark.nightly, id="a million rows"),
     ],
 )
 def test_every_row_comes_once(
