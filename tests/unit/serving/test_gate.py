@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cloudpickle
 import httpx
@@ -20,6 +22,7 @@ from umbel.catalog.audit import AuditLog
 from umbel.catalog.tokens import Role, Tokens
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
+from umbel.serving import gate
 from umbel.serving.app import ROUTES, application
 from umbel.serving.attempts import ADDRESSES, MOST, WITHIN, Attempts
 from umbel.serving.endpoint import Endpoint
@@ -47,8 +50,14 @@ def served(folder: Path, **options: Any) -> Iterator[tuple[httpx.Client, Deploym
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, dict[str, str]]]:
-    """Return a server on the loopback address, and a token of each role."""
-    with served(tmp_path_factory.mktemp("local")) as (http, deployment):
+    """Return a server on the loopback address, and a token of each role.
+
+    Attempts with wrong tokens count as a minute apart: the tests make more of them than are allowed.
+    """
+    clock = count(0.0, WITHIN)
+    with ExitStack() as stack:
+        with patch.object(gate, "Attempts", lambda: Attempts(lambda: next(clock))):
+            http, deployment = stack.enter_context(served(tmp_path_factory.mktemp("local")))
         tokens = Tokens(deployment.catalog)
         yield http, {role.label: tokens.create(role.label, role) for role in Role}
 
