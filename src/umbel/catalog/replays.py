@@ -114,10 +114,19 @@ class Replays:
         """Return the last replay of each source that has one."""
         return dict(self._catalog.noted(REPLAYS) or {})
 
-    def ids(self, number: int, dataset: str, source: int) -> list[int]:
-        """Return the ids of the dead letters of a replay, one for each record."""
+    def ids(self, number: int, dataset: str, source: int, origin: str) -> list[int]:
+        """Return the ids of the dead letters of a replay, one for each record.
+
+        Those of an earlier definition are left out: their sources are read again.
+
+        Args:
+            number: of the replay.
+            dataset: its name in the graph.
+            source: the ordinal of the source.
+            origin: of the source, as it is defined now.
+        """
         row = t.DeadLetterRow
-        mine = (row.replay == number) & (row.dataset == dataset) & (row.source == source)
+        mine = (row.replay == number) & (row.dataset == dataset) & (row.source == source) & (row.origin == origin)
         one = select(func.min(row.id)).where(mine).group_by(row.position)
         with self._sessions() as session:
             return sorted(session.scalars(one))

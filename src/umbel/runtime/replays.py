@@ -80,7 +80,7 @@ class ReplaySource:
         del budget
         found = list[tuple[Mapping[str, Any], int]]()
         for number in range((position or 0) + 1, self.last + 1):
-            ids = self.replays.ids(number, self.dataset, self.source)
+            ids = self.replays.ids(number, self.dataset, self.source, origin_of(self.opened))
             parts = [ids[begin : begin + AT_ONCE] for begin in range(0, len(ids), AT_ONCE)]
             found += [({"replay": number, "ids": part}, 1000 * len(part)) for part in parts]
         return found, self.last

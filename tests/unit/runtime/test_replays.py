@@ -20,7 +20,7 @@ from umbel.datasets import dataset
 from umbel.runtime import intake
 from umbel.runtime.batch import MicroBatch, drain
 from umbel.runtime.deployment import JOB
-from umbel.runtime.replays import replayable
+from umbel.runtime.replays import origin_of, replayable
 from umbel.runtime.sources import open_sources
 from umbel.state.port import Stamp
 
@@ -151,7 +151,9 @@ def test_a_record_with_two_errors_is_one(made: Deployed, tmp_path: Path) -> None
     drain(made.deployment)
     assert len(made.deployment.catalog.dead_letters("Event")) == 2
     assert replay(made) == 1
-    assert len(Replays(made.deployment.catalog).ids(1, "Event", 0)) == 1
+    place = made.deployment
+    (opened,) = open_sources(place.directory, place.graph(place.catalog.latest()))
+    assert len(Replays(place.catalog).ids(1, "Event", 0, origin_of(opened))) == 1
 
 
 def test_a_changed_dataset_reads_its_sources_again_and_replays_nothing_twice(made: Deployed, tmp_path: Path) -> None:
@@ -159,6 +161,19 @@ def test_a_changed_dataset_reads_its_sources_again_and_replays_nothing_twice(mad
     made.log("events", [{"user": 1.5, "at": AT}, {"user": "x", "at": AT}, {"user": 2, "at": AT}])
     drain(made.deployment)
     assert users(made) == [2]
+    made.commit([events(tmp_path, wide=True)])
+    drain(made.deployment)
+    assert users(made) == [1.5, 2.0]
+    assert replay(made) == 1  # the one that is still wrong
+    drain(made.deployment)
+    assert users(made) == [1.5, 2.0]
+
+
+def test_a_commit_before_a_replay_is_processed_doubles_nothing(made: Deployed, tmp_path: Path) -> None:
+    made.commit([events(tmp_path)])
+    made.log("events", [{"user": 1.5, "at": AT}, {"user": "x", "at": AT}, {"user": 2, "at": AT}])
+    drain(made.deployment)
+    assert replay(made) == 2
     made.commit([events(tmp_path, wide=True)])
     drain(made.deployment)
     assert users(made) == [1.5, 2.0]
