@@ -37,6 +37,7 @@ class OfflineJob:
         reason: why it failed, or was started again.
         rows: input that came with the request, None for files.
         attempts: number of starts since the last part was finished.
+        is_sealed: whether all parts are answered, so that it cannot be cancelled.
         parts: the finished parts, and the plan that they are of; plain data.
         done: the processed fraction of the input.
         taken: rows read.
@@ -52,6 +53,7 @@ class OfflineJob:
     reason: str = ""
     rows: bytes | None = None
     attempts: int = 0
+    is_sealed: bool = False
     parts: Mapping[str, Any] = field(default_factory=dict)
     done: float = 0.0
     taken: int = 0

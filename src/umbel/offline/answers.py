@@ -7,14 +7,14 @@ from functools import lru_cache
 import polars as pl
 from sqlalchemy.exc import OperationalError
 
-from umbel.catalog.offline_jobs import OfflineJobs
+from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.connectors.buckets import Stored, bucket_of
 from umbel.errors import Terminal, Transient, UmbelError
 from umbel.offline.answering import Answering
 from umbel.offline.inputs import FileInput, FrameInput, Input, InputBatch, InputColumns
 from umbel.offline.locations import output_of, own_folder
 from umbel.offline.outputs import PartFile
-from umbel.offline.parts import InputPart, PartReport
+from umbel.offline.parts import InputPart, PartReport, decoded
 from umbel.offline.request import OfflineRequest, connector_of, revealed
 from umbel.query.answer import Answer
 from umbel.runtime.deployment import Deployment
@@ -38,11 +38,11 @@ class JobAnswers:
         if not job.is_open:
             raise Terminal(f"offline query {request}: it has ended")
         self._deployment, self._id = deployment, request
-        self._request = OfflineRequest.decode(deployment.vault.unseal(job.request))
+        self._request = request_of(deployment, job)
         self._answering = Answering(deployment, job.branch, self._request)
         plan, names = self._answering.plan, self._request
         self._requested = InputColumns.of(plan.inputs, names.columns, names.timestamp, Datetime())
-        self._output = output_of(deployment, job.prefix, self._request, self._answering.types)
+        self._output = output_of(deployment, job.prefix, self._request)
         self._input: Input = self._files() if job.rows is None else FrameInput(job.rows)
 
     def _files(self) -> FileInput:
@@ -67,17 +67,12 @@ class JobAnswers:
         """
         taken = failed = 0
         with own_folder(self._deployment, self._id) as folder:
-            file = self._output.part(part.number, folder)
+            file = self._output.part(part.number, folder, self._answering.types)
             for batch in self._input.batches(part):
                 taken += batch.frame.height + len(batch.rejected)
                 failed += self._answer(batch, file)
             self._output.put(file)
         return PartReport(part.number, taken, failed)
-
-    def succeed(self, taken: int, failed: int) -> None:
-        """Write the marker."""
-        rows = {"rows": taken - failed, "failed": failed}
-        self._output.succeed({"request_id": self._id, "workflow": self._request.workflow, **rows})
 
     def _answer(self, batch: InputBatch, file: PartFile) -> int:
         """Write the answers to a batch; return the number of rows without one."""
@@ -97,6 +92,27 @@ class JobAnswers:
     def _columns(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
         columns = {name: frame[column] for name, column in self._requested.features.items()}
         return columns, frame[self._request.timestamp]
+
+
+def request_of(deployment: Deployment, job: OfflineJob) -> OfflineRequest:
+    """Return the request of an open job."""
+    return OfflineRequest.decode(deployment.vault.unseal(job.request))
+
+
+def succeed(deployment: Deployment, job: OfflineJob) -> None:
+    """Delete what attempts that were killed have left, and write the marker.
+
+    Neither the input nor the datasets that were looked up are needed any more.
+
+    Args:
+        deployment: the deployment that was queried.
+        job: the job, sealed.
+    """
+    request = request_of(deployment, job)
+    output = output_of(deployment, job.prefix, request)
+    output.retain(decoded(job.parts["answered"]))
+    rows = {"rows": job.taken - job.failed, "failed": job.failed}
+    output.succeed({"request_id": job.id, "workflow": request.workflow, **rows})
 
 
 @lru_cache(maxsize=1)

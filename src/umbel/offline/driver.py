@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from umbel.catalog.offline_jobs import COMPLETED, FAILED, OfflineJob, OfflineJobs
 from umbel.errors import InvalidValue, Terminal
 from umbel.offline.answering import PROBED
-from umbel.offline.answers import JobAnswers, answer_part, answers_of, described, may_go_away
+from umbel.offline.answers import JobAnswers, answer_part, answers_of, described, may_go_away, succeed
 from umbel.offline.parts import InputPart, PartReport, decoded, encoded, plan_of
 from umbel.runtime.deployment import Deployment
 
@@ -147,13 +147,18 @@ class OfflineDriver:
 
     def _finish(self, job: OfflineJob) -> None:
         """Answer the parts that are left, and complete the job."""
+        if not job.is_sealed:
+            self._answer(job)
+        succeed(self._deployment, self._jobs.get(job.id))
+        self._jobs.end(job, COMPLETED)
+
+    def _answer(self, job: OfflineJob) -> None:
+        """Answer the parts that are left, and seal the job."""
         answers = answers_of(self._deployment, job.id)
         progress = self._progress(job, answers)
         self._run_parts(job, progress.left, progress)
         _check_answered(progress)
         progress.record(is_sealed=True)  # from here on it cannot be cancelled: no marker is beside a cancelled job
-        answers.succeed(progress.taken, progress.failed)
-        self._jobs.end(job, COMPLETED)
 
     def _progress(self, job: OfflineJob, answers: JobAnswers) -> Progress:
         parts = answers.parts()

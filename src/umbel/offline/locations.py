@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +15,6 @@ from umbel.formats.declarations import CSV
 from umbel.offline.outputs import Output
 from umbel.offline.request import PARQUET, OfflineRequest, connector_of, revealed
 from umbel.runtime.deployment import Deployment
-from umbel.types.dtype import DType
 
 OFFLINE, ANSWERS, WORK = "offline", "answers", "work"
 """Folders: of offline queries, in umbel's folder; in it, of answers without an output bucket, and of temporary files."""
@@ -81,7 +80,7 @@ def form_of(target: S3Connector | None) -> str | CSV:
     return PARQUET if target is None else target.format
 
 
-def output_of(deployment: Deployment, prefix: str, request: OfflineRequest, types: Mapping[str, DType]) -> Output:
+def output_of(deployment: Deployment, prefix: str, request: OfflineRequest) -> Output:
     """Return the output of a job."""
     target = None if request.target is None else target_of(request.target)
-    return Output(bucket_for(deployment, target), prefix, form_of(target), types)
+    return Output(bucket_for(deployment, target), prefix, form_of(target))

@@ -7,7 +7,7 @@ written on disk first and becomes visible in the bucket as a whole. The marker i
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -19,6 +19,8 @@ from umbel.connectors.buckets import Bucket
 from umbel.errors import InvalidValue
 from umbel.formats.declarations import CSV
 from umbel.offline.inputs import RejectedRow
+from umbel.offline.parts import PartReport
+from umbel.offline.request import PARQUET
 from umbel.query.answer import Answer
 from umbel.types.arrow import arrow_schema
 from umbel.types.dtype import DType
@@ -119,22 +121,30 @@ def part_writer_of(form: str | CSV, types: Mapping[str, DType]) -> tuple[str, Op
         InvalidValue: the number of columns differs from the number of CSV headers.
     """
     if not isinstance(form, CSV):
-        return (
-            (ParquetPartWriter.ending, ParquetPartWriter)
-            if form == "parquet"
-            else (JsonPartWriter.ending, JsonPartWriter)
-        )
+        return ending_of(form), ParquetPartWriter if form == PARQUET else JsonPartWriter
     if form.headers is not None and len(form.headers) != len(types):
         raise InvalidValue(
             f"the answer has {len(types)} columns, and the CSV format of the output {len(form.headers)} headers",
             hint=f"leave headers out, or name these: {list(types)}",
         )
-    return CsvPartWriter.ending, lambda path, known: CsvPartWriter(path, known, form)
+    return ending_of(form), lambda path, known: CsvPartWriter(path, known, form)
+
+
+def ending_of(form: str | CSV) -> str:
+    """Return the file extension of a format."""
+    if isinstance(form, CSV):
+        return CsvPartWriter.ending
+    return ParquetPartWriter.ending if form == PARQUET else JsonPartWriter.ending
 
 
 def part_name(number: int, ending: str) -> str:
     """Return the name of a part's file."""
     return f"part-{number:05d}{ending}"
+
+
+def errors_name(number: int) -> str:
+    """Return the name of the file of a part's rejected rows."""
+    return f"{ERRORS}/{part_name(number, JsonPartWriter.ending)}"
 
 
 class Output:
@@ -144,16 +154,21 @@ class Output:
         bucket: the bucket of the parts.
         prefix: of all objects of the request; ends in a slash.
         form: of the parts.
-        types: of their columns.
     """
 
-    def __init__(self, bucket: Bucket, prefix: str, form: str | CSV, types: Mapping[str, DType]) -> None:
-        self._bucket, self._prefix, self._types = bucket, prefix, types
-        self._ending, self._open = part_writer_of(form, types)
+    def __init__(self, bucket: Bucket, prefix: str, form: str | CSV) -> None:
+        self._bucket, self._prefix, self._form = bucket, prefix, form
 
-    def part(self, number: int, folder: Path) -> PartFile:
-        """Begin a part, written to a local folder first."""
-        return PartFile(number, folder, self._types, self._open, self._ending)
+    def part(self, number: int, folder: Path, types: Mapping[str, DType]) -> PartFile:
+        """Begin a part, written to a local folder first.
+
+        Args:
+            number: of the part.
+            folder: the local folder.
+            types: of its columns.
+        """
+        ending, begin = part_writer_of(self._form, types)
+        return PartFile(number, folder, types, begin, ending)
 
     def put(self, part: PartFile) -> None:
         """Upload a part and its rejected rows; idempotent.
@@ -162,20 +177,34 @@ class Output:
         """
         part.close()
         if part.rows:
-            self._bucket.put(part.path, f"{self._prefix}{part_name(part.number, self._ending)}")
+            self._bucket.put(part.path, f"{self._prefix}{part_name(part.number, ending_of(self._form))}")
         if part.rejected:
-            self._bucket.put(
-                part.rejected_path, f"{self._prefix}{ERRORS}/{part_name(part.number, JsonPartWriter.ending)}"
-            )
+            self._bucket.put(part.rejected_path, f"{self._prefix}{errors_name(part.number)}")
 
     def clear(self) -> None:
         """Delete everything, such as parts by another plan."""
         for each in self._bucket.listed(self._prefix):
             self._bucket.delete(each.path)
 
+    def retain(self, reports: Sequence[PartReport]) -> None:
+        """Delete what the reported answers do not have.
+
+        An attempt that was killed leaves unfinished files, and errors of rows that a later one has answered.
+        """
+        reported = {f"{self._prefix}{name}" for each in reports for name in self._names(each)}
+        for found in self._bucket.listed(self._prefix):
+            if found.path not in reported and found.path != f"{self._prefix}{SUCCESS}":
+                self._bucket.delete(found.path)
+
     def succeed(self, described: Mapping[str, Any]) -> None:
         """Write the marker: all parts are complete."""
         self._bucket.put_bytes(orjson.dumps(described), f"{self._prefix}{SUCCESS}")
+
+    def _names(self, report: PartReport) -> Iterator[str]:
+        if report.taken > report.failed:
+            yield part_name(report.number, ending_of(self._form))
+        if report.failed:
+            yield errors_name(report.number)
 
 
 class PartFile:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from tests.unit.serving.conftest import Served
 from umbel.catalog.offline_jobs import OfflineJobs
-from umbel.offline.driver import OfflineDriver, in_this_process
+from umbel.offline import driver
+from umbel.offline.driver import OfflineDriver, RunsParts, in_this_process
 
 OUTPUTS = ["Origin.origin", "Origin.departures", "Origin.average", "Origin.is_late"]
 PATH = "/api/v1/query_offline"
@@ -82,3 +84,14 @@ def many(count: int) -> list[dict[str, Any]]:
         {"Origin.origin": origins[n % 3], "at": (HOUR + timedelta(minutes=7 * n % 600)).isoformat()}
         for n in range(count)
     ]
+
+
+def small_parts(patch: pytest.MonkeyPatch, size: int = 2000) -> None:
+    """Make parts of some dozen lines."""
+    patch.setattr("umbel.offline.inputs.PART_BYTES", size)
+    patch.setattr("umbel.offline.parts.PART_BYTES", size)
+    patch.setattr(driver, "EVERY", 0.0)
+
+
+def driven(idle: Served, run_parts: RunsParts | None = None) -> OfflineDriver:
+    return OfflineDriver(idle.deployment, run_parts or in_this_process(idle.deployment))

@@ -19,6 +19,7 @@ from tests.unit.serving.jobs import (
     OUTPUTS,
     PATH,
     ask,
+    driven,
     ended,
     errors_of,
     found,
@@ -27,6 +28,7 @@ from tests.unit.serving.jobs import (
     place,
     queried_at_once,
     rows_of,
+    small_parts,
     worked,
 )
 from umbel.api.commit import check_commit
@@ -36,7 +38,7 @@ from umbel.connectors.buckets import LOCATION
 from umbel.errors import Transient, UmbelError
 from umbel.offline import driver, runner
 from umbel.offline.answers import answer_part
-from umbel.offline.driver import LOCK, OfflineDriver, Progress, RunsParts, in_this_process
+from umbel.offline.driver import LOCK, Progress, in_this_process
 from umbel.offline.locations import own_folder, work_folder
 from umbel.offline.parts import InputPart
 from umbel.offline.runner import OfflineRunner
@@ -104,17 +106,6 @@ def test_jobs_that_do_not_exist(offline: Served) -> None:
     ):
         assert (answer.status_code, "no offline query '7'" in answer.json()["message"]) == (404, True)
     assert offline.http.get(f"{PATH}/status").status_code == 400
-
-
-def small_parts(patch: pytest.MonkeyPatch, size: int = 2000) -> None:
-    """Make parts of some dozen lines."""
-    patch.setattr("umbel.offline.inputs.PART_BYTES", size)
-    patch.setattr("umbel.offline.parts.PART_BYTES", size)
-    patch.setattr(driver, "EVERY", 0.0)
-
-
-def driven(idle: Served, run_parts: RunsParts | None = None) -> OfflineDriver:
-    return OfflineDriver(idle.deployment, run_parts or in_this_process(idle.deployment))
 
 
 def test_a_cancelled_job_stops_and_has_no_marker(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,25 +200,6 @@ def test_parts_of_another_plan_are_answered_anew(idle: Served, buckets: Path, mo
     report = worked(idle, report)
     assert [str(path) for path in found(buckets, report)] == ["_SUCCESS", "part-00000.json"]
     assert rows_of(buckets, report) == queried_at_once(idle, rows)
-
-
-def test_a_marker_that_cannot_be_written(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines(buckets / "data/in/marker/a.json", many(5))
-    report = ask(idle, {"input": place("in/marker"), "output": place("out/marker")})
-
-    def fails(*_: Any) -> None:
-        raise Transient("the storage is away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("umbel.offline.answers.JobAnswers.succeed", fails)
-        for attempt in (0, 1, 2):  # the first has finished a part; those after it have not
-            report = worked(idle, report)
-            job = OfflineJobs(idle.deployment.catalog).get(report["request_id"])
-            assert (job.status, job.attempts) == ("RUNNING", attempt)
-    cancelled = idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]}).json()
-    assert cancelled["status"] == "RUNNING"  # all parts are there: it is too late
-    report = worked(idle, report)
-    assert (report["status"], "reason" in report) == ("COMPLETED", False)
 
 
 def test_a_job_that_ends_its_process_each_time_fails(idle: Served, buckets: Path) -> None:
