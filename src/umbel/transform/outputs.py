@@ -80,7 +80,7 @@ def check_apart(read: Iterable[Path], written: Iterable[str | None]) -> None:
             names[found] = str(name)
 
 
-def _identity(file: Path | TextIO | None) -> object:
+def _identity(file: Path | TextIO | BinaryIO | None) -> object:
     """Return the identity of a file, equal for all of its names.
 
     It is None of other than regular files, and of a standard stream that is closed.
@@ -110,20 +110,31 @@ def _file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _claimed(unfinished: Path, path: Path) -> Iterator[None]:
-    """Lock an unfinished file for one run; remove it at the end of the block."""
-    with unfinished.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidValue(
-                f"{path}: another run writes it", hint="wait for its end, or write another file"
-            ) from None
+    """Lock an unfinished file for one run, and remove it at the end."""
+    with _locked(unfinished, path) as file:
         try:
             if path.exists():
                 _set_mode(unfinished, OWN)
             yield
         finally:
-            unfinished.unlink(missing_ok=True)
+            if _identity(file) == _identity(unfinished):  # once it is complete, the name may be of the next run
+                unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(unfinished: Path, path: Path) -> Iterator[BinaryIO]:
+    """Open and lock the unfinished file, which a run that ends meanwhile may rename."""
+    while True:
+        with unfinished.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InvalidValue(
+                    f"{path}: another run writes it", hint="wait for its end, or write another file"
+                ) from None
+            if _identity(file) == _identity(unfinished):
+                yield file
+                return
 
 
 def _set_mode(path: Path, mode: int) -> None:

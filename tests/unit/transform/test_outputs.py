@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 import polars as pl
 import psutil
 import pytest
 
 from umbel.errors import InvalidValue
+from umbel.transform import outputs
 from umbel.transform.outputs import output
 
 COMMAND = [sys.executable, "-m", "umbel", "transform"]
@@ -139,6 +143,43 @@ def test_two_runs_do_not_write_one_file(folder: Path) -> None:
         third.write(b"3\n")
     assert (folder / "new.json").read_bytes() == b"3\n"
     assert not (folder / ".new.json.unfinished").exists()
+
+
+def test_a_run_that_begins_when_another_is_complete_keeps_its_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, completed = str(folder / "new.json"), outputs._completed
+    with ExitStack() as following:
+
+        def begins(unfinished: Path, path: Path) -> None:
+            completed(unfinished, path)
+            monkeypatch.undo()
+            following.enter_context(output(name)).write(b"2\n")
+
+        monkeypatch.setattr(outputs, "_completed", begins)
+        with output(name) as first:
+            first.write(b"1\n")
+        assert (folder / "new.json").read_bytes() == b"1\n"
+    assert (folder / "new.json").read_bytes() == b"2\n"
+
+
+def test_a_run_that_opens_the_file_of_one_that_ends_makes_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, lock = str(folder / "new.json"), fcntl.flock
+    with ExitStack() as former:
+        former.enter_context(output(name)).write(b"1\n")
+
+        def ends(file: BinaryIO, how: int) -> None:
+            monkeypatch.undo()
+            former.close()
+            lock(file, how)
+
+        monkeypatch.setattr(fcntl, "flock", ends)
+        with output(name) as second:
+            assert (folder / "new.json").read_bytes() == b"1\n"
+            second.write(b"2\n")
+    assert (folder / "new.json").read_bytes() == b"2\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
