@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from umbel.errors import NotSupported, Transient, UmbelError
 from umbel.isolation.child import MEMORY, QUESTION, RAISED, RESULT, UNKNOWN
 from umbel.isolation.forkserver import FORK, WAIT
 from umbel.isolation.memory import resident
@@ -20,6 +22,8 @@ from umbel.isolation.wire import receive, send
 
 EVERY = 0.02
 """Seconds between two checks of the time and memory of a call."""
+FORKS = 3
+"""Attempts to start a child; before each a fork server that has ended is replaced."""
 SLOW, LOW = 0.3, 15
 """Seconds after which a call gets a lower priority, and its niceness."""
 MEGABYTE = 1 << 20
@@ -35,11 +39,14 @@ class CallFailed(Exception):
         reason: for people.
         error: the exception of the function, as data; None if its process ended without a report.
         is_timeout: True if it exceeded its time limit.
+        has_ended: True if its process ended by itself, or was killed by others.
     """
 
-    def __init__(self, reason: str, error: dict[str, Any] | None = None, *, is_timeout: bool = False) -> None:
+    def __init__(
+        self, reason: str, error: dict[str, Any] | None = None, *, is_timeout: bool = False, has_ended: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.reason, self.error, self.is_timeout = reason, error, is_timeout
+        self.reason, self.error, self.is_timeout, self.has_ended = reason, error, is_timeout, has_ended
 
 
 class ForkServer:
@@ -60,10 +67,14 @@ class ForkServer:
         self._owner = 0
 
     def fork(self) -> tuple[int, socket.socket]:
-        """Return a new child's process id and the connection to it."""
+        """Return a new child's process id and the connection to it.
+
+        Raises:
+            Transient: the fork server ends each time.
+        """
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            for attempt in range(2):
+            for _ in range(FORKS):
                 control = self._started()
                 try:
                     socket.send_fds(control, [FORK], [theirs.fileno()])
@@ -72,9 +83,11 @@ class ForkServer:
                     return child, ours
                 except (OSError, EOFError):
                     self._drop()
-                    if attempt:
-                        raise
-        raise AssertionError
+        ours.close()
+        raise Transient(
+            f"the process that starts those of functions ended {FORKS} times in a row",
+            hint="is memory short? its errors are on standard error",
+        )
 
     def end(self, child: int) -> int:
         """Kill a child and its descendants; return the exit code, negative for a signal."""
@@ -170,6 +183,7 @@ class IsolatedProcess:
         seconds: float,
         memory: int,
         answers: Answers | None = None,
+        is_repeated: bool = False,
     ) -> Any:
         """Call a function in the child; return its result.
 
@@ -179,10 +193,28 @@ class IsolatedProcess:
             argument: any picklable object.
             seconds, memory: limits of the call's time, and of the growth of the process's memory in bytes.
             answers: called with questions of code in the child; umbel's errors are raised there.
+            is_repeated: whether to call it once more if its process ends: the system kills any one when memory is short.
 
         Raises:
             CallFailed: it raised an exception, or its process ended, or exceeded a limit.
         """
+        once = partial(self._called_once, key, payload, argument, seconds, memory, answers)
+        try:
+            return once()
+        except CallFailed as failed:
+            if not is_repeated or not failed.has_ended:
+                raise
+            return once()
+
+    def _called_once(
+        self,
+        key: str,
+        payload: Callable[[], bytes],
+        argument: Any,
+        seconds: float,
+        memory: int,
+        answers: Answers | None,
+    ) -> Any:
         connection = self._connected()
         limits = _Limits(self._process, seconds, memory, yields=self._yields)
         try:
@@ -191,12 +223,12 @@ class IsolatedProcess:
             kind, found = self._answer(connection, limits, answers)
             if kind == UNKNOWN:  # it has evicted the function from its cache
                 self._known.discard(key)
-                return self.call(key, payload, argument, seconds=seconds, memory=memory, answers=answers)
+                return self._called_once(key, payload, argument, seconds, memory, answers)
             if limits.has_yielded:
                 self.close()  # a lowered priority cannot be raised again
             return self._finished(key, kind, found, memory)
         except (EOFError, ConnectionError):
-            raise CallFailed(f"its process ended: {_cause(self._ended())}") from None
+            raise CallFailed(f"its process ended: {_cause(self._ended())}", has_ended=True) from None
         except BaseException as error:
             if not isinstance(error, CallFailed) or error.error is None:
                 self.close()
@@ -275,8 +307,6 @@ def _send(connection: socket.socket, message: Any, limits: _Limits) -> None:
 
 
 def _answered(answers: Answers | None, question: Any) -> tuple[bool, Any]:
-    from umbel.errors import NotSupported, UmbelError
-
     if answers is None:
         return True, NotSupported("this cannot be called inside a user function")
     try:

@@ -122,6 +122,7 @@ class Extractors:
             seconds=seconds,
             memory=memory,
             answers=lambda question: answered(session, question),
+            is_repeated=call.height == 1,
         )
         return found
 

@@ -341,6 +341,7 @@ class _Process:
                 seconds=seconds,
                 memory=memory,
                 answers=self._deployment.vault.get,
+                is_repeated=rows.height == 1,
             )
         except CallFailed as failed:
             if failed.error is None:

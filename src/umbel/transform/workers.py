@@ -177,7 +177,9 @@ class TransformWorkers:
 
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
         memory = self.limits.bytes(part.size)
-        found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=memory)
+        found: Done = process.call(
+            "work", lambda: self._payload, part, seconds=seconds, memory=memory, is_repeated=part.is_apart
+        )
         return found
 
 

@@ -20,7 +20,7 @@ import cloudpickle
 import psutil
 import pytest
 
-from umbel.errors import InvalidValue, NotSupported, UnknownName
+from umbel.errors import InvalidValue, NotSupported, Transient, UnknownName
 from umbel.isolation import child as child_side
 from umbel.isolation.memory import limited, resident
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
@@ -226,6 +226,12 @@ def test_a_fork_server_that_died_is_replaced(server: ForkServer, child: Isolated
     server._process.wait()
     child.close()
     assert process_of(child)
+
+
+def test_a_fork_server_that_ends_each_time_is_an_error_with_a_remedy() -> None:
+    child = IsolatedProcess(ForkServer(("no_such_module",)))
+    with pytest.raises(Transient, match="ended 3 times in a row"):
+        called(child, len, [1])
 
 
 def test_signals_for_its_starter_end_no_fork_server(server: ForkServer, child: IsolatedProcess) -> None:

@@ -165,6 +165,23 @@ def test_a_lost_row_stays_out_even_if_the_function_would_now_take_it(place: Depl
         assert applied(other, rows(1, 2))["b"].to_list() == [2, 3], "another function is not judged by it"
 
 
+def test_a_row_whose_process_others_kill_is_tried_again(place: Deployment, tmp_path: Path) -> None:
+    def killed(df: Any, folder: Path = tmp_path / "calls") -> Any:
+        calls = len(list(folder.iterdir()))
+        (folder / str(calls)).touch()
+        if calls < 2:
+            os.kill(os.getpid(), 9)
+        return df["a"]
+
+    (tmp_path / "calls").mkdir()
+
+    operator = assign(killed)
+    guard = suspected(place, operator)
+    with guarded(guard):
+        made = applied(operator, rows(1, 2, 3))
+    assert (made["b"].to_list(), guard.counts) == ([1, 2, 3], {})
+
+
 def test_a_row_that_hangs_costs_no_other_row_of_a_large_batch(place: Deployment) -> None:
     count = module.SINGLY * 2
     operator = assign(each(lambda a: time.sleep(100) or 1 if a == 3 else a))

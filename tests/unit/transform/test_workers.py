@@ -55,6 +55,25 @@ def test_a_record_that_ends_its_process_costs_no_other() -> None:
     assert (done.records, done.written, done.lines) == (8, 3, 9)
 
 
+def test_a_record_whose_process_others_kill_is_tried_again(tmp_path: Path) -> None:
+    code = f"""
+source_field: a
+target_field: b
+transformations:
+  - name: custom_code
+    code: |
+      import os
+      with open("{tmp_path}/calls", "a") as file:
+          file.write(source_field)
+      if os.path.getsize("{tmp_path}/calls") <= 2:
+          os.kill(os.getpid(), 9)
+      return source_field
+"""
+    with TransformWorkers(loads(code, "c.yaml"), 1, LIMITS) as workers:
+        (done,) = workers.results([Lines("in", b'{"a":"x"}\n{"a":"y"}\n')])
+    assert (done.data, done.letters) == (b'{"b":"x"}\n{"b":"y"}\n', [])
+
+
 def test_results_come_in_the_order_of_the_parts() -> None:
     text = "source_field: a\ntarget_field: b"
     parts = [Lines("in", json.dumps({"a": number}).encode()) for number in range(40)]
