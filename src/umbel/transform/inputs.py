@@ -7,6 +7,7 @@ import sys
 import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from select import select
@@ -56,9 +57,11 @@ class InputFile:
                 raise InvalidValue("standard input is closed", hint="give files: -f FILE")
             yield from _without_mark(_stream(sys.stdin.buffer, "standard input"))
         elif ending(self.path) == ".parquet":
-            yield from _parquet(self.path, advance)
+            with _not_cut(self.path):
+                yield from _parquet(self.path, advance)
         elif ending(self.path) in PACKED:
-            yield from _without_mark(_unpacked(self.path))
+            with _not_cut(self.path):
+                yield from _without_mark(_unpacked(self.path))
             advance(self.size)
         elif self.path.is_file():
             yield from _ranges(self.path, advance)
@@ -142,6 +145,21 @@ def _without_mark(parts: Iterator[Lines]) -> Iterator[Lines]:
         if not part.is_pause:
             break
     yield from parts
+
+
+@contextmanager
+def _not_cut(path: Path) -> Iterator[None]:
+    """Check at the end of a block that a file has not become shorter.
+
+    Raises:
+        Transient: it has.
+    """
+    before = path.stat()
+    yield
+    with suppress(FileNotFoundError):  # a file that is removed is read to its end
+        now = path.stat()
+        if (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino) and now.st_size < before.st_size:
+            raise changed(str(path.absolute()), "became shorter")
 
 
 def _unpacked(path: Path) -> Iterator[Lines]:

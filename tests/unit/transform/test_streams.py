@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import polars as pl
 import pytest
 
 from umbel.errors import Transient
@@ -112,6 +114,22 @@ def test_a_file_of_several_names_is_read_once(tmp_path: Path) -> None:
     names = [str(tmp_path / "b*"), str(tmp_path / "*.json"), str(tmp_path), f"{tmp_path}/../{tmp_path.name}/c.json"]
     found = inputs.inputs([*names, "-", "-"])
     assert [each.path.name for each in found] == ["b.json", "a.json", "c.json", "-"]
+
+
+@pytest.mark.parametrize("name", ["in.json.gz", "in.parquet"])
+def test_a_packed_file_that_is_cut_while_it_is_read_ends_the_run(tmp_path: Path, name: str) -> None:
+    """It was one dead letter, and the output of a part of the file replaced the former one."""
+    path, rows = tmp_path / name, pl.DataFrame({"a": [os.urandom(40).hex() for _ in range(100_000)]})
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(rows.write_ndjson().encode(), 1))
+    else:
+        rows.write_parquet(path)
+    (file,) = inputs.inputs([str(path)])
+    parts = file.parts(lambda _: None)
+    assert next(parts).data
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(Transient, match=f"{name}: it became shorter while it was read"):
+        list(parts)
 
 
 @pytest.mark.parametrize(("size", "change"), [(8, "became shorter"), (39, "became shorter"), (40, "was replaced")])
