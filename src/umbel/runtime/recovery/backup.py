@@ -6,21 +6,21 @@ import hashlib
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import umbel
 from umbel.catalog.purges import Purges
-from umbel.errors import Damaged
+from umbel.errors import Damaged, Transient
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.integrity import damage
 from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, CutObject, ObjectGone, Readable, cut
 from umbel.runtime.recovery.cut_reading import Opened, ahead
 from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
 from umbel.runtime.recovery.ownership import check_apart, check_own, identity_of
+from umbel.runtime.recovery.pruning import prune
 from umbel.runtime.recovery.repository import Repository, writer_of
 from umbel.state.failpoints import reach
 
@@ -87,35 +87,11 @@ def backup(
     check_apart(deployment.directory, repository)
     repository.check()
     check_own(deployment, repository)
-    with alone(deployment.directory, "backup"):
+    with alone(deployment.directory, "backup"):  # to the end: the next one uses the objects that this one leaves
         report = _cut_and_written(deployment, repository, progress)
-    if keep is None:
-        return report
-    if wrong := _damage(deployment):
-        report.notes.append(
-            f"old backups stay, for the new one is of a damaged deployment: {wrong}; umbel check tells more"
-        )
-    else:
-        _prune(repository, keep, writer_of(deployment.directory), report)
+        if keep is not None:
+            prune(deployment, repository, keep, report)
     return report
-
-
-def _damage(deployment: Deployment) -> str:
-    """Return a description of the damage that a quick look finds; empty for none.
-
-    It is looked for twice: the deployment may be running, and delete what is not needed any more.
-    """
-    wrong = ""
-    for _ in range(2):
-        try:
-            found = next(damage(deployment), None)
-        except OSError as error:
-            wrong = str(error)
-            continue
-        if found is None:
-            return ""
-        wrong = found.message
-    return wrong
 
 
 def _cut_and_written(deployment: Deployment, repository: Repository, progress: Progress) -> BackupReport:
@@ -152,10 +128,27 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
     repository.write_draft(writer, replace(made, files=own.files, purged=min(own.purged, purged)))
     report = _Writing(repository, writer, known, earlier, made, progress).run(found)
     report.locked = found.seconds
+    _check_objects(report.backup, repository)
     repository.write_list(report.backup)
     reach("listed")
     repository.delete_draft(writer)
     return report
+
+
+def _check_objects(made: BackupList, repository: Repository) -> None:
+    """Refuse to list a backup whose objects were deleted meanwhile.
+
+    The backup of a restored deployment, with `--keep`, may have done that, or somebody by hand.
+
+    Raises:
+        Transient: they were.
+    """
+    gone = made.objects - repository.objects().keys()
+    if gone:
+        raise Transient(
+            f"{len(gone)} objects that the backup needs were deleted from {repository.title} meanwhile: {min(gone)}",
+            hint="try again, with one backup at a time",
+        )
 
 
 def _earlier(repository: Repository, purged: int) -> tuple[dict[str, FileEntry], dict[str, Part]]:
@@ -366,31 +359,3 @@ def _pieces(opened: Readable, file: CutFile | CutObject, before: FileEntry | Non
             raise Damaged(f"{file.name} is shorter than it was: {left - len(data)} bytes are missing")
         left -= len(data)
         yield data
-
-
-def _prune(repository: Repository, keep: int, writer: str, report: BackupReport) -> None:
-    """Delete old backups, and the objects that no other needs."""
-    ids = repository.ids()
-    old = ids[:-keep]
-    others = sorted(set(repository.drafts()) - {writer})
-    if others:
-        report.notes.append(
-            f"old backups stay: another backup runs on {repository.title}, or was killed and not repeated "
-            f"(delete drafts/{others[0]}.json.gz if there is none)"
-        )
-        return
-    try:
-        lists: Sequence[BackupList] = [repository.read_list(each) for each in ids if each not in old]
-    except Damaged as error:
-        report.notes.append(f"old backups stay: {error.message}; delete it, then the next backup deletes them")
-        return
-    for each in old:
-        repository.delete_list(each)
-        report.removed.append(each)
-        reach("list deleted")
-    needed = set[str]().union(*(each.objects for each in lists))
-    for name, size in repository.objects().items():
-        if name not in needed:
-            repository.delete_object(name)
-            report.freed += size
-            reach("object deleted")

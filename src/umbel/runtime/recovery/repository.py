@@ -118,11 +118,14 @@ class Repository:
     def drafts(self) -> dict[str, BackupList]:
         """Return the drafts by their writers; those that cannot be read are left out."""
         found = {}
-        for each in self._listed(_DRAFTS):
-            writer = each.path.rpartition("/")[2].removesuffix(_ENDING)
+        for writer in self.writers():
             with suppress(Damaged, InvalidValue):
-                found[writer] = BackupList.unpack(self.bucket.read(each.path), f"draft {writer}")
+                found[writer] = BackupList.unpack(self.bucket.read(self._draft(writer)), f"draft {writer}")
         return found
+
+    def writers(self) -> set[str]:
+        """Return the writers of all drafts, readable or not."""
+        return {each.path.rpartition("/")[2].removesuffix(_ENDING) for each in self._listed(_DRAFTS)}
 
     def write_draft(self, writer: str, backup: BackupList) -> None:
         """Write what a backup has written so far."""
