@@ -299,6 +299,8 @@ def test_a_server_that_does_not_answer_is_reported(tmp_path: Path, monkeypatch: 
         ("s3://key:planted-word@state/x", "needs the name of a bucket"),
         ("s3://state/x?flush=1", "unknown setting 'flush'"),
         ("s3://state/x?cache_bytes=-1", "cache_bytes must be a number"),
+        ("s3://state/a//b", "a part of the path is empty"),
+        ("s3://state/a/../b", "a part of the path is empty"),
     ],
 )
 def test_a_url_that_does_not_fit(url: str, message: str) -> None:

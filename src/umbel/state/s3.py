@@ -90,6 +90,7 @@ def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> Buck
     if not name or "@" in name:
         hint = "s3://bucket/prefix; credentials come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
         raise InvalidValue("s3:// needs the name of a bucket and nothing else before the path", hint=hint)
+    check_prefix(shown, prefix)
     for setting in settings.keys() - SETTINGS:
         raise InvalidValue(f"{shown}: unknown setting '{setting}'{did_you_mean(setting, SETTINGS)}")
     try:
@@ -103,6 +104,23 @@ def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> Buck
     cache_bytes = positive(shown, settings, "cache_bytes", CACHE_BYTES)
     cache = Path(settings["cache"]) if "cache" in settings else _cache_folder(shown)
     return BucketStore(name, prefix, shards, cache=cache, cache_bytes=cache_bytes, options=options)
+
+
+def check_prefix(url: str, prefix: str) -> None:
+    """Refuse a prefix whose objects storages and clients name in different ways.
+
+    Args:
+        url: for the message.
+        prefix: without slashes at its ends.
+
+    Raises:
+        InvalidValue: it is one.
+    """
+    if not prefix.isprintable() or (prefix and {"", ".", ".."}.intersection(prefix.split("/"))):
+        raise InvalidValue(
+            f"{url!r} is no place in a bucket: a part of the path is empty, '.' or '..', or has a control character",
+            hint="s3://bucket/folder/folder",
+        )
 
 
 def _cache_folder(url: str) -> Path:

@@ -22,6 +22,7 @@ from umbel.connectors.buckets import Bucket, FolderBucket, Stored, bucket_of
 from umbel.connectors.s3 import S3
 from umbel.errors import Damaged, InvalidValue, UnknownName
 from umbel.runtime.recovery.listing import BackupList, Part, number_of
+from umbel.state.s3 import check_prefix
 
 _LISTS, _DRAFTS, _OBJECTS = "backups", "drafts", "objects"
 _ENDING = ".json.gz"
@@ -51,8 +52,9 @@ class Repository:
         """
         parts = urlsplit(url)
         if parts.scheme == "s3" and parts.netloc:
-            connector = S3(name="backup").bucket(parts.netloc, prefix=parts.path.strip("/"), format="json")
             prefix = parts.path.strip("/")
+            check_prefix(url, prefix)
+            connector = S3(name="backup").bucket(parts.netloc, prefix=prefix, format="json")
             bucket = bucket_of(connector, str, environment)
             return cls(bucket, f"{prefix}/" if prefix else "", url)
         if parts.scheme not in ("", "file") or parts.netloc or not parts.path.strip("/"):
