@@ -18,6 +18,7 @@ from tests.sales import check_all
 from tests.selling import Shop
 from umbel.errors import Damaged
 from umbel.runtime.recovery.backup import PACKED, backup
+from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
 
@@ -107,3 +108,35 @@ def test_damage_of_a_backup_is_reported_and_nothing_is_left(
         assert not [each for each in (left or tmp_path / "state").rglob("*") if each.is_file()]
         path.write_bytes(before)
     restored(beside, tmp_path / "elsewhere", url).close()
+
+
+def records(shop: Shop, bucket: Path) -> list[Path]:
+    """Return the records in the journal of the first shard."""
+    prefix = shop.deployed.deployment.store.location.partition("/")[2]  # type: ignore[attr-defined]
+    return sorted((bucket / prefix / "shard-000/journal").glob("*.log"))
+
+
+def test_a_backup_lacks_no_record_before_others(shop: Shop, beside: Repository, bucket: Path) -> None:
+    """It ended before the missing one, without those behind it."""
+    lost = records(shop, bucket)[-2]
+    lost.unlink()
+    with pytest.raises(Damaged, match=f"lacks journal/{lost.name}"):
+        backup(shop.deployed.deployment, beside)
+    assert beside.ids() == []
+
+
+def test_state_that_ends_too_early_is_not_restored_in_another_form(
+    shop: Shop, beside: Repository, tmp_path: Path, bucket: Path
+) -> None:
+    """Nothing told of it then, and answers were other ones."""
+    records(shop, bucket)[-1].unlink()
+    backup(shop.deployed.deployment, beside)
+    with pytest.raises(Damaged, match="finished batches wrote up to") as refused:
+        restore(beside, tmp_path / "elsewhere")
+    assert "umbel check" in refused.value.hint
+    assert not (tmp_path / "elsewhere").exists()
+    url = new_url(tmp_path)
+    restore(beside, tmp_path / "elsewhere", store_url=url)
+    found = Deployed(tmp_path / "elsewhere", store_url=url)
+    assert [each.subject for each in check(found.deployment)] == ["state, shard 0"]
+    found.close()

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -16,8 +16,9 @@ from umbel.catalog.catalog import Catalog
 from umbel.catalog.copies import load
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.processes.locks import alone
+from umbel.runtime.deployment import JOB
 from umbel.runtime.home import adopt
-from umbel.runtime.journal_ends import forget_ends
+from umbel.runtime.journal_ends import forget_ends, noted_ends
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import Progress
 from umbel.runtime.recovery.cut import CATALOG
@@ -36,6 +37,7 @@ from umbel.runtime.recovery.state_targets import (
 from umbel.runtime.sink_ids import begin_lineage
 from umbel.state import disk
 from umbel.state.failpoints import reach
+from umbel.state.port import JournalEnd
 
 READERS = 4
 _RESTORED = "nothing was restored; use another backup: umbel backup URL --list"
@@ -74,7 +76,7 @@ def restore(
     found = repository.read_list(repository.chosen(backup))
     with _drafted(directory) as draft, (target := target_of(store_url, draft, found, repository)).filled():
         _each(found, partial(_write, repository, found, draft, target), progress, _RESTORED)
-        finish(target, found, repository)
+        finish(target, found, repository, _ends(draft))
         _finish(draft, is_moved=found.is_in_bucket != target.is_in_bucket)
         reach("restored")
         _check_empty(directory)
@@ -178,6 +180,12 @@ def _safe(name: str) -> str:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("it is no name of a file in the folder")
     return name
+
+
+def _ends(draft: Path) -> list[JournalEnd]:
+    """Return how far each shard was written at least, as the catalog knows it."""
+    with closing(Catalog(f"sqlite:///{draft / CATALOG}")) as catalog:
+        return noted_ends(catalog, JOB)
 
 
 def _finish(draft: Path, *, is_moved: bool) -> None:

@@ -24,10 +24,13 @@ from umbel.state.description import NAME as STORE_FILE
 from umbel.state.failpoints import reach
 from umbel.state.file import FileStore
 from umbel.state.passwords import masked
+from umbel.state.port import JournalEnd
 from umbel.state.runs.conversion import as_files, as_objects
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.inspection import inspect
+from umbel.state.runs.journal import HEADER_BYTES
 from umbel.state.runs.manifest import Manifest
+from umbel.state.runs.shard import lacks, shortened
 from umbel.state.s3 import BucketStore
 from umbel.state.urls import open_store
 
@@ -39,6 +42,8 @@ STATE = "store/"
 """The prefix of the state's files in a backup."""
 MARK = "restoring"
 """The object by which the objects of a restore that was killed are known."""
+_SAME = ("a folder, without --store", "a bucket: --store")
+"""Where the state of a backup is restored as it was, in a folder or in a bucket."""
 _OWN = re.compile(r"probes/\w+|shard-\d{3,}/(runs|journal|manifest)/[\w.-]+")
 _TRANSLATED = re.compile(r"store/(shard-\d{3,})/(journal|manifest)/([\w.-]+)")
 
@@ -253,10 +258,16 @@ def shards_of(found: BackupList, repository: Repository) -> int:
         raise Damaged(f"backup {found.id} is damaged: {STATE}{STORE_FILE}: {error}") from error
 
 
-def finish(target: StateTarget, found: BackupList, repository: Repository) -> None:
+def finish(target: StateTarget, found: BackupList, repository: Repository, ends: Sequence[JournalEnd]) -> None:
     """Write translated journals and manifests, and verify the state.
 
     Its description is not there yet.
+
+    Args:
+        target: where the state is restored to.
+        found: the backup.
+        repository: of the backup.
+        ends: how far each shard was written at least.
 
     Raises:
         Damaged: a file is damaged or missing, or they do not fit each other.
@@ -264,7 +275,8 @@ def finish(target: StateTarget, found: BackupList, repository: Repository) -> No
     number = shards_of(found, repository)
     for shard in range(number) if found.is_in_bucket != target.is_in_bucket else ():
         name = f"shard-{shard:03d}"
-        for each, data in _translated(found, repository, name, target).items():
+        least = ends[shard] if shard < len(ends) else JournalEnd()
+        for each, data in _translated(found, repository, name, target, least).items():
             target.write_data(f"{name}/{each}", data)
     reach("state written")
     for files in target.shards(number):
@@ -289,8 +301,13 @@ def is_translated(name: str, found: BackupList, target: StateTarget) -> bool:
     return name == f"{STATE}{STORE_FILE}" or (is_other and _TRANSLATED.fullmatch(name) is not None)
 
 
-def _translated(found: BackupList, repository: Repository, shard: str, target: StateTarget) -> dict[str, bytes]:
-    """Return manifest and journal of a shard in the other form."""
+def _translated(
+    found: BackupList, repository: Repository, shard: str, target: StateTarget, least: JournalEnd
+) -> dict[str, bytes]:
+    """Return manifest and journal of a shard in the other form.
+
+    What is translated ends elsewhere: whether it ends too early can be told here only.
+    """
     manifest, journals = Manifest(), dict[int, bytes]()
     for name in found.files:
         matched = _TRANSLATED.fullmatch(name)
@@ -304,8 +321,21 @@ def _translated(found: BackupList, repository: Repository, shard: str, target: S
             manifest = Manifest.unpack(data, matched[3])
         else:
             journals[int(matched[3].partition(".")[0])] = data
+    if lacks(least, end := _end(manifest, journals, is_in_bucket=found.is_in_bucket)):
+        raise Damaged(
+            f"backup {found.id} is damaged: the state in {shard}: {shortened(least, end)}",
+            hint=f"use another backup: umbel backup URL --list; or restore it into {_SAME[found.is_in_bucket]}, "
+            "and let umbel check --repair mend what can be mended",
+        )
     translated = as_objects if target.is_in_bucket else as_files
     return translated(manifest, journals, shard)
+
+
+def _end(manifest: Manifest, journals: Mapping[int, bytes], *, is_in_bucket: bool) -> JournalEnd:
+    """Return the end of a shard in a backup."""
+    last, at = max(journals, default=0), manifest.position
+    size = len(journals.get(last, b"")) + HEADER_BYTES * is_in_bucket
+    return JournalEnd(*max((at.number, at.offset), (last, size)), manifest.version)
 
 
 def _content(found: BackupList, repository: Repository, name: str) -> bytes:

@@ -7,12 +7,11 @@ record. It is read as readers do, without locks, while the shard is written and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged
 from umbel.state.runs.journal import FOLDER as JOURNAL
-from umbel.state.runs.journal import Journal, JournalHeader, journal_name
+from umbel.state.runs.journal import Journal, JournalHeader, journal_name, numbers_of
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.manifest import JournalPosition, Manifest, RunPart, name_of, read_latest
 from umbel.state.runs.run import REMEDY
@@ -67,7 +66,7 @@ def capture_objects(files: ObjectFiles) -> list[CapturedObject]:
     It must be pinned: then all of them stay, apart from the manifest, whose content is returned.
 
     Raises:
-        Damaged: the manifest names an object that is missing.
+        Damaged: an object that the manifest names, or one of the journal before a later one, is missing.
     """
     for _ in range(_ATTEMPTS):
         manifest = read_latest(files)
@@ -94,8 +93,8 @@ def _stored(files: ObjectFiles, folder: str) -> Iterator[CapturedObject]:
 
 def _objects(manifest: Manifest, found: Mapping[str, CapturedObject]) -> list[str]:
     """Return the names of the objects that a manifest needs, itself first."""
-    first = manifest.position.next_object
-    later = takewhile(lambda name: name in found, map(journal_name, count(first)))
+    first, last = manifest.position.next_object, max(numbers_of(found), default=0)
+    later = map(journal_name, range(first, last + 1))
     runs = (f"{RUNS}/{name}" for name in sorted(manifest.names))
     return [name_of(manifest.version), *runs, *map(journal_name, sorted(manifest.journals)), *later]
 

@@ -22,7 +22,7 @@ from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import shard_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from umbel.state.runs.files import AppendableFiles, ShardFiles
 
@@ -243,6 +243,12 @@ def file_numbers(files: ShardFiles) -> list[int]:
     Files of other names in its folder are left out.
     """
     return [int(name.partition(".")[0]) for name in files.list(FOLDER) if _NAME.fullmatch(name)]
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the journal's files among names of files of a shard."""
+    inside = (name.removeprefix(f"{FOLDER}/") for name in names if name.startswith(f"{FOLDER}/"))
+    return [int(name.partition(".")[0]) for name in inside if _NAME.fullmatch(name)]
 
 
 def _header(end: int, *, is_full: bool) -> bytes:
