@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.bucket_shop import beside, bucket, new_url, restored, shop
+from tests.contracts.refusing_storage import DELETE, refusing
 from tests.deployed import Deployed
 from tests.s3server import S3Server
 from tests.sales import check_all
 from tests.selling import Shop
-from umbel.errors import Damaged
+from umbel.errors import Damaged, InvalidValue
 from umbel.runtime.recovery.backup import PACKED, backup
 from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.repository import Repository
@@ -140,3 +141,21 @@ def test_state_that_ends_too_early_is_not_restored_in_another_form(
     found = Deployed(tmp_path / "elsewhere", store_url=url)
     assert [each.subject for each in check(found.deployment)] == ["state, shard 0"]
     found.close()
+
+
+def test_a_restore_that_may_delete_nothing_is_one(
+    shop: Shop, beside: Repository, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was there, and the command failed, with an attempt to delete the state of it."""
+    backup(shop.deployed.deployment, beside)
+    url = new_url(tmp_path)
+    with refusing(s3) as (endpoint, refusals):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        refusals.kinds = {DELETE}
+        restore(beside, tmp_path / "elsewhere", store_url=url)
+        refusals.kinds = set()
+        with pytest.raises(InvalidValue, match="is not empty"):
+            restore(beside, tmp_path / "another", store_url=url)
+        found = Deployed(tmp_path / "elsewhere", store_url=url)
+        check_all(found, shop.rows, shop.users)
+        found.close()

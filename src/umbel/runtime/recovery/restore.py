@@ -80,9 +80,9 @@ def restore(
         _finish(draft, is_moved=found.is_in_bucket != target.is_in_bucket)
         reach("restored")
         _check_empty(directory)
-        if catalog_url is not None:
-            _move_catalog(draft, catalog_url)
         complete(target, found, repository)
+        if catalog_url is not None:  # last: after an error nobody empties the database
+            _move_catalog(draft, catalog_url)
         _appear(draft, directory)
     return found
 

@@ -111,11 +111,12 @@ class FolderState:
             disk.replace(self.folder / MARK, b"")
             self._clear()
             yield
-            (self.folder / MARK).unlink()
         except BaseException:
             self._clear()
             (self.folder / MARK).unlink(missing_ok=True)
             raise
+        with suppress(OSError):  # all is there: beside a description the mark means nothing
+            (self.folder / MARK).unlink()
 
     def _clear(self) -> None:
         for each in self.folder.glob("shard-[0-9]*"):
@@ -169,12 +170,13 @@ class BucketState:
             if self.repository.reads(f"{self.store.location}/{MARK}", self._mark):
                 self._copied = self.repository.objects()
             yield
-            self._root.delete(MARK)
         except BaseException:
             with suppress(UmbelError):
                 self._clear(self._names())
                 self._root.delete(MARK)
             raise
+        with suppress(UmbelError):  # all is there: beside a description the mark means nothing
+            self._root.delete(MARK)
 
     @property
     def _root(self) -> ObjectFiles:
