@@ -168,11 +168,44 @@ def test_all_sources_are_read_again(place: tuple[Deployed, Path], harm: str) -> 
     again.close()
 
 
-def test_a_missing_description_is_found(place: tuple[Deployed, Path]) -> None:
+@pytest.mark.parametrize("harm", ["removed", "empty"])
+def test_a_description_is_written_again(place: tuple[Deployed, Path], harm: str) -> None:
+    """That of state in a folder was; here all sources had to be read again."""
     deployed, objects = place
-    (objects / "store.json").write_bytes(b"{")
-    again = Deployed(deployed.deployment.directory, store_url=deployed.deployment.store_url)
-    again.deployment.__dict__.pop("store", None)
-    found = list(check(again.deployment))
-    assert [each.subject for each in found] == ["state"]
+    HARMS[harm](objects / "store.json")
+    again = reopened(deployed)
+    (found,) = repair_all(again.deployment, list(check(again.deployment)))
+    assert (found[0].subject, found[0].lost, found[1]) == ("state", "", "written again, as the catalog knows it")
+    last = reopened(again)
+    assert list(check(last.deployment)) == []
+    check_all(last, sales(0, 300), [row for wave in USERS[:3] for row in wave])
+    last.deployment.catalog.close()
+
+
+def test_a_description_of_state_of_others_is_not_written(place: tuple[Deployed, Path]) -> None:
+    deployed, objects = place
+    (objects / "store.json").unlink()
+    for folder, name in (("claims", "999999999999"), (".", "restoring")):
+        (objects / folder).mkdir(exist_ok=True)
+        (objects / folder / name).write_bytes(b"another")
+        again = reopened(deployed)
+        (found,) = check(again.deployment)
+        assert (found.lost, found.mend) == ("all state", None)
+        (objects / folder / name).unlink()
+
+
+def test_state_without_manifests_is_found(place: tuple[Deployed, Path]) -> None:
+    """The journal was whole, and so nothing was found, but nothing was served."""
+    deployed, objects = place
+    for path in complete(objects / "shard-000/manifest"):
+        path.unlink()
+    again = reopened(deployed)
+    (found,) = check(again.deployment)
+    assert (found.subject, found.text) == ("state, shard 0", "manifest has no version that can be read")
+    assert "umbel rebuild --all" in found.remedy
     again.deployment.catalog.close()
+
+
+def reopened(deployed: Deployed) -> Deployed:
+    deployed.deployment.catalog.close()
+    return Deployed(deployed.deployment.directory, store_url=deployed.deployment.store_url)

@@ -87,7 +87,8 @@ class StoreDescription:
             shards: number of shards.
             identity: of the store, as the catalog knows it.
         """
-        files.put(NAME, json.dumps({"format": FORMAT, "shards": shards, "identity": identity}).encode())
+        files.delete(NAME)
+        files.put_new(NAME, json.dumps({"format": FORMAT, "shards": shards, "identity": identity}).encode())
 
     def _read(self) -> None:
         was_made = self._is_made  # another thread may make it meanwhile

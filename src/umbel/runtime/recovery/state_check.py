@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,17 @@ from umbel.runtime.deployment import JOB
 from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.recovery.finding import ALL, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request, titles
+from umbel.runtime.recovery.state_targets import MARK
 from umbel.runtime.state_claim import claims
 from umbel.state.description import NAME, StoreDescription
-from umbel.state.durable import NEW, DurableStore
+from umbel.state.durable import CLAIMS, NEW, DurableStore
 from umbel.state.runs.files import LocalFiles, ShardFiles
 from umbel.state.runs.inspection import ShardInspection, inspect, repair
+from umbel.state.urls import open_store
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
+    from umbel.state.port import Store
 
 LOOKS, PAUSE = 4, 0.1
 """Times that something wrong is looked at, and seconds between them."""
@@ -59,12 +62,9 @@ def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]
             return
     except (Damaged, OSError) as error:
         store, is_described, wrong = None, False, reason_of(error)
-    shards = [LocalFiles(folder / f"shard-{shard:03d}") for shard in range(deployment.shards)] if folder else []
+    root, files = _files(deployment, store, folder)
     if wrong:
-        yield from _undescribed(deployment, folder, shards, wrong)
-    files: list[ShardFiles] = [*shards]
-    if not folder and isinstance(store, DurableStore):
-        files = store.files()
+        yield from _undescribed(deployment, root, files, wrong)
     if not is_described and not any(each.list("journal") for each in files):
         return
     graph = deployment.graph(deployment.catalog.latest())
@@ -78,17 +78,40 @@ def _folder(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
+def _files(
+    deployment: Deployment, store: Store | None, folder: Path | None
+) -> tuple[ShardFiles | None, list[ShardFiles]]:
+    """Return the files of a store itself, if any, and those of its shards.
+
+    Args:
+        deployment: the deployment.
+        store: its store, None where that cannot be opened.
+        folder: of the store, None if it is not in files.
+    """
+    if folder is not None:
+        return LocalFiles(folder), [LocalFiles(folder / f"shard-{each:03d}") for each in range(deployment.shards)]
+    found = open_store(deployment.store_url, deployment.shards) if store is None else store
+    return (found.root, found.files()) if isinstance(found, DurableStore) else (None, [])
+
+
 def _undescribed(
-    deployment: Deployment, folder: Path | None, shards: list[LocalFiles], wrong: str
+    deployment: Deployment, root: ShardFiles | None, shards: Sequence[ShardFiles], wrong: str
 ) -> Iterator[CheckFinding]:
     """Yield the finding of a store whose description is missing or damaged."""
     identity = deployment.noted_store
-    if folder is None or identity is None or not any(each.list("journal") for each in shards):
+    if root is None or identity is None or not any(each.list("journal") for each in shards):
         yield CheckFinding("state", wrong, "all state", ALL)
+        return
+    claimed = root.list(CLAIMS)
+    if claimed and root.read(f"{CLAIMS}/{claimed[-1]}").decode() not in claims(deployment):
+        yield CheckFinding("state", f"{wrong}, and a worker of another folder has written it", "all state", NEW)
+        return
+    if root.size(MARK) is not None:
+        yield CheckFinding("state", f"{wrong}: a restore did not end", "all state", "repeat that: umbel restore")
         return
 
     def mend() -> str:
-        StoreDescription.write(LocalFiles(folder), deployment.shards, identity)
+        StoreDescription.write(root, deployment.shards, identity)
         return "written again, as the catalog knows it"
 
     yield CheckFinding("state", wrong, mend=mend)

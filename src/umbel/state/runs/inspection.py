@@ -110,6 +110,9 @@ def _stored(files: ShardFiles, name: str) -> pa.Buffer:
 
 def _look_at_objects(files: ShardFiles, found: ShardInspection) -> None:
     """Look for damaged and missing objects, and collect the state ids of the others."""
+    if not found.manifest.version:  # a shard has one from the beginning: nothing else tells of an empty one
+        found.journal = f"{MANIFESTS} has no version that can be read"
+        return
     journal, at = files.journal(0), found.manifest.position
     numbers, first = file_numbers(files), at.number + (at.offset > JournalPosition().offset)
     later = [number for number in numbers if number >= first]
