@@ -16,6 +16,7 @@ from tests.sales import USERS, check_all, sales
 from tests.selling import Shop
 from umbel.errors import Damaged
 from umbel.runtime.batch import drain
+from umbel.runtime.integrity import damage
 from umbel.runtime.recovery.check import check, repair_all
 from umbel.runtime.recovery.rebuild import rebuild_all
 from umbel.state.runs.manifest import read_latest
@@ -166,6 +167,25 @@ def test_all_sources_are_read_again(place: tuple[Deployed, Path], harm: str) -> 
     check_all(again, rows, users)
     assert list(check(again.deployment)) == [] or [each.subject for each in check(again.deployment)] == ["checkpoint"]
     again.close()
+
+
+def test_state_that_is_not_made_yet_misses_nothing(place: tuple[Deployed, Path], tmp_path: Path) -> None:
+    new = Deployed(tmp_path / "new", store_url=f"s3://state/{uuid4().hex}?cache={tmp_path / 'copies'}")
+    assert list(damage(new.deployment, deep=True)) == []
+    new.close()
+
+
+@pytest.mark.parametrize(("harm", "deep"), [("removed", False), ("truncated", False), ("middle byte", True)])
+def test_an_object_is_missed_although_this_machine_has_a_copy(
+    place: tuple[Deployed, Path], harm: str, deep: bool
+) -> None:
+    """`umbel doctor` looked at the copies only, and other machines could not read the state."""
+    deployed, objects = place
+    assert list(damage(deployed.deployment, deep=True)) == []
+    path = object_of(objects, "run", deployed)
+    HARMS[harm](path)
+    (found,) = damage(deployed.deployment, deep=deep)
+    assert path.name in str(found)
 
 
 @pytest.mark.parametrize("harm", ["removed", "empty"])

@@ -16,7 +16,12 @@ from umbel.log.features import DamagedLine, FeatureLog
 from umbel.log.reading import RESTORE, Damage, IngestReader
 from umbel.runtime.branches import branches
 from umbel.runtime.deployment import JOB, Deployment
+from umbel.runtime.recovery.state_check import looked, wrong
+from umbel.state.durable import DurableStore
 from umbel.state.port import Lasting
+from umbel.state.runs.files import ShardFiles
+from umbel.state.runs.inspection import inspect
+from umbel.state.runs.run import REMEDY
 
 
 def damage(deployment: Deployment, *, deep: bool = False) -> Iterator[Damaged]:
@@ -54,7 +59,22 @@ def _of_state(deployment: Deployment, *, deep: bool) -> Iterator[Damaged]:
     store = deployment.store
     for shard in range(deployment.shards):
         look = store.check if deep and isinstance(store, Lasting) else store.state_ids
-        yield from _found(partial(look, shard))
+        found = list(_found(partial(look, shard)))
+        yield from found
+        if not found and isinstance(store, DurableStore) and store.identity is not None:
+            yield from _of_objects(store.files()[shard], deep=deep)
+
+
+def _of_objects(files: ShardFiles, *, deep: bool) -> Iterator[Damaged]:
+    """Yield errors for the objects of a shard in a bucket.
+
+    Reads find the copies of this machine only.
+    """
+    if files.has_locks:
+        return
+    found = looked(partial(inspect, files, deep=deep), lambda it: bool(it.lost or it.journal))
+    if found.lost or found.journal:
+        yield Damaged(f"the state {files} is damaged: {wrong(found)}", hint=REMEDY)
 
 
 def _of_plans(deployment: Deployment) -> Iterator[Damaged]:
