@@ -74,4 +74,8 @@ def test_a_missing_bucket_is_said(url: str, umbel: Umbel, tmp_path: Path) -> Non
     refused = umbel("backup", "s3://no-such-bucket/umbel", "--dir", str(tmp_path / "umbel"))
     assert refused.exit_code
     assert "no-such-bucket" in str(refused.exception)
+    for command in (("restore", "--dir", str(tmp_path / "x")), ("backup", "--list")):
+        other = umbel(command[0], "s3://no-such-bucket/umbel", *command[1:])
+        assert other.exit_code
+        assert "there is no such bucket" in str(other.exception)
     shop.deployed.close()

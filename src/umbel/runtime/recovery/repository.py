@@ -81,9 +81,16 @@ class Repository:
         self.bucket.check(f"{self.prefix}{_LISTS}")
 
     def ids(self) -> list[str]:
-        """Return the ids of all backups, oldest first."""
+        """Return the ids of all backups, oldest first.
+
+        Raises:
+            InvalidValue: there is no such bucket.
+        """
         names = (each.path.removeprefix(f"{self.prefix}{_LISTS}/") for each in self._listed(_LISTS))
-        return sorted(name.removesuffix(_ENDING) for name in names if number_of(name.removesuffix(_ENDING)))
+        found = sorted(name.removesuffix(_ENDING) for name in names if number_of(name.removesuffix(_ENDING)))
+        if not found and self.folder is None:  # a missing bucket is listed as an empty one
+            self.bucket.check(f"{self.prefix}{_LISTS}")
+        return found
 
     def chosen(self, backup: str | None) -> str:
         """Return a backup's id by its id or number; the newest when None.
