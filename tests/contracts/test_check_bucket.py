@@ -169,6 +169,21 @@ def test_all_sources_are_read_again(place: tuple[Deployed, Path], harm: str) -> 
     again.close()
 
 
+@pytest.mark.parametrize("kind", ["run", "journal"])
+def test_a_missing_object_is_named_where_there_are_no_copies(
+    place: tuple[Deployed, Path], kind: str, tmp_path: Path
+) -> None:
+    """It read the same manifest for ever where a run was missing."""
+    deployed, objects = place
+    path = object_of(objects, kind, deployed)
+    path.unlink()
+    url, folder = deployed.deployment.store_url.partition("?")[0], deployed.deployment.directory
+    other = Deployed(folder, store_url=f"{url}?cache={tmp_path / 'without'}")
+    with pytest.raises(Damaged, match=f"lacks {path.parent.name}/{path.name}"):
+        other.deployment.store.state_ids(0)
+    other.close()
+
+
 def test_state_that_is_not_made_yet_misses_nothing(place: tuple[Deployed, Path], tmp_path: Path) -> None:
     new = Deployed(tmp_path / "new", store_url=f"s3://state/{uuid4().hex}?cache={tmp_path / 'copies'}")
     assert list(damage(new.deployment, deep=True)) == []
@@ -212,6 +227,14 @@ def test_a_description_of_state_of_others_is_not_written(place: tuple[Deployed, 
         (found,) = check(again.deployment)
         assert (found.lost, found.mend) == ("all state", None)
         (objects / folder / name).unlink()
+
+
+def test_state_of_another_prefix_may_be_elsewhere(place: tuple[Deployed, Path]) -> None:
+    folder = place[0].deployment.directory
+    other = Deployed(folder, store_url=f"s3://state/{uuid4().hex}")
+    (found,) = check(other.deployment)
+    assert found.remedy.startswith("if the worker has it elsewhere, name its store: --store")
+    other.close()
 
 
 def test_state_without_manifests_is_found(place: tuple[Deployed, Path]) -> None:

@@ -19,7 +19,7 @@ from umbel.runtime.recovery.rebuild import computable, request, titles
 from umbel.runtime.recovery.state_targets import MARK
 from umbel.runtime.state_claim import claims
 from umbel.state.description import NAME, StoreDescription
-from umbel.state.durable import CLAIMS, NEW, DurableStore
+from umbel.state.durable import CLAIMS, ELSEWHERE, NEW, DurableStore
 from umbel.state.runs.files import LocalFiles, ShardFiles
 from umbel.state.runs.inspection import ShardInspection, inspect, repair
 from umbel.state.urls import open_store
@@ -100,7 +100,7 @@ def _undescribed(
     """Yield the finding of a store whose description is missing or damaged."""
     identity = deployment.noted_store
     if root is None or identity is None or not any(each.list("journal") for each in shards):
-        yield CheckFinding("state", wrong, "all state", ALL)
+        yield CheckFinding("state", wrong, "all state", ALL if root is None else f"{ELSEWHERE}; if it is lost, {ALL}")
         return
     claimed = root.list(CLAIMS)
     if claimed and root.read(f"{CLAIMS}/{claimed[-1]}").decode() not in claims(deployment):

@@ -7,6 +7,7 @@ this machine, and mapped from there.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -130,11 +131,14 @@ class ObjectFiles:
         return ObjectJournal(self)
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        with self._client.explained():
-            if end is None and not start:
-                return bytes(obstore.get(self._client.store, self._prefix + name).bytes())
-            length = (self.size(name) or 0) if end is None else end
-            return bytes(obstore.get_range(self._client.store, self._prefix + name, start=start, end=length))
+        try:
+            with self._client.explained():
+                if end is None and not start:
+                    return bytes(obstore.get(self._client.store, self._prefix + name).bytes())
+                length = (self.size(name) or 0) if end is None else end
+                return bytes(obstore.get_range(self._client.store, self._prefix + name, start=start, end=length))
+        except FileNotFoundError:  # the client's text has the time it took: no two of one object would be equal
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self}/{name}") from None
 
     def size(self, name: str) -> int | None:
         try:
