@@ -22,6 +22,7 @@ from umbel.runtime.recovery.backup import PACKED, backup
 from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
+from umbel.state import failpoints
 
 __all__ = ["beside", "bucket", "shop"]
 
@@ -159,3 +160,18 @@ def test_a_restore_that_may_delete_nothing_is_one(
         found = Deployed(tmp_path / "elsewhere", store_url=url)
         check_all(found, shop.rows, shop.users)
         found.close()
+
+
+def test_a_backup_that_may_not_be_read_any_more_is_not_called_damaged(
+    shop: Shop, beside: Repository, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup(shop.deployed.deployment, beside)
+    with refusing(s3) as (endpoint, refusals):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        repository = Repository.at(beside.title)
+        with (
+            failpoints.armed("restored", 1, lambda: refusals.kinds.add("HEAD")),
+            pytest.raises(InvalidValue, match="access is denied"),
+        ):
+            restore(repository, tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere").exists()

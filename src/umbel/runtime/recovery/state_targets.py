@@ -254,10 +254,7 @@ def shards_of(found: BackupList, repository: Repository) -> int:
     """
     if f"{STATE}{STORE_FILE}" not in found.files:
         return 0
-    try:
-        return int(json.loads(_content(found, repository, f"{STATE}{STORE_FILE}"))["shards"])
-    except ValueError as error:
-        raise Damaged(f"backup {found.id} is damaged: {STATE}{STORE_FILE}: {error}") from error
+    return int(json.loads(_content(found, repository, f"{STATE}{STORE_FILE}"))["shards"])
 
 
 def finish(target: StateTarget, found: BackupList, repository: Repository, ends: Sequence[JournalEnd]) -> None:
@@ -315,10 +312,7 @@ def _translated(
         matched = _TRANSLATED.fullmatch(name)
         if matched is None or matched[1] != shard:
             continue
-        try:
-            data = _content(found, repository, name)
-        except ValueError as error:
-            raise Damaged(f"backup {found.id} is damaged: {name}: {error}") from error
+        data = _content(found, repository, name)
         if matched[2] == "manifest":
             manifest = Manifest.unpack(data, matched[3])
         else:
@@ -341,7 +335,12 @@ def _end(manifest: Manifest, journals: Mapping[int, bytes], *, is_in_bucket: boo
 
 
 def _content(found: BackupList, repository: Repository, name: str) -> bytes:
-    return b"".join(contents(repository, found.files[name]))
+    try:
+        return b"".join(contents(repository, found.files[name]))
+    except UmbelError:  # of the storage, not of the file
+        raise
+    except ValueError as error:
+        raise Damaged(f"backup {found.id} is damaged: {name}: {error}") from error
 
 
 def contents(repository: Repository, entry: FileEntry) -> Iterator[bytes]:
