@@ -144,6 +144,7 @@ def test_state_that_ends_too_early_is_not_restored_in_another_form(
     found.close()
 
 
+@pytest.mark.nightly
 def test_a_restore_that_may_delete_nothing_is_one(
     shop: Shop, beside: Repository, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
