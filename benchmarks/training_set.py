@@ -19,7 +19,8 @@ import pandas as pd
 from benchmarks.figure import Figure, readable
 from benchmarks.training_set_features import COLUMNS, DATASETS, EVENTS, WINDOWS, Training
 
-ROWS, MANY = 17_000, 200_000
+ROWS, LARGE, MANY = 17_000, 130_000, 200_000
+"""Rows of a small and of a larger training set, and events of each dataset."""
 USERS = 4_000
 TRIALS = 3
 BAR = 0.3
@@ -40,8 +41,8 @@ RANGES = {
 
 
 def run() -> list[Figure]:
-    """Measure umbel and DuckDB in turn."""
-    return figures(ROWS, MANY)
+    """Measure umbel and DuckDB in turn, for a few rows of each user and for many."""
+    return [*figures(ROWS, MANY), *figures(LARGE, MANY)]
 
 
 def figures(rows: int, events: int) -> list[Figure]:
@@ -55,10 +56,10 @@ def figures(rows: int, events: int) -> list[Figure]:
     differing = _differing(theirs(), ours())
     note = f"{rows:,} rows × {len(COLUMNS) * DATASETS} features, {DATASETS} datasets of {events:,} events"
     return [
-        Figure("DuckDB's range joins", duckdb, "s", note=note),
-        Figure("umbel, in process", umbel, "s", note=note),
-        Figure("umbel / DuckDB's range joins", duckdb / umbel, "×", at_least=BAR),
-        Figure("values that differ", differing, "", at_most=0),
+        Figure(f"{rows:,} rows: DuckDB's range joins", duckdb, "s", note=note),
+        Figure(f"{rows:,} rows: umbel, in process", umbel, "s", note=note),
+        Figure(f"{rows:,} rows: umbel / DuckDB's range joins", duckdb / umbel, "×", at_least=BAR),
+        Figure(f"{rows:,} rows: values that differ", differing, "", at_most=0),
     ]
 
 
@@ -138,7 +139,7 @@ def _rows(random: np.random.Generator, rows: int) -> pd.DataFrame:
 def main(rows: str = str(ROWS), events: str = str(MANY)) -> None:
     """Measure and print the figures."""
     for figure in figures(int(rows), int(events)):
-        print(f"{figure.name:35} {readable(figure.value):>10} {figure.unit:3} {figure.verdict:15} {figure.note}")
+        print(f"{figure.name:45} {readable(figure.value):>10} {figure.unit:3} {figure.verdict:15} {figure.note}")
 
 
 if __name__ == "__main__":
