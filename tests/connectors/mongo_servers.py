@@ -21,9 +21,9 @@ def mongo_on_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoSer
     yield from lasting_or_missing(tmp_path_factory.mktemp("mongo"))
 
 
-@pytest.fixture(params=["mongo_in_memory", "mongo_on_disk"])
+@pytest.fixture(params=["mongo_in_memory", pytest.param("mongo_on_disk", marks=pytest.mark.nightly)])
 def mongo(request: pytest.FixtureRequest) -> Iterator[MongoServer]:
-    """Return each of them, emptied."""
+    """Return each of them, emptied; the second at night, since it is compiled first, which takes minutes."""
     yield from _emptied(request.getfixturevalue(request.param))
 
 

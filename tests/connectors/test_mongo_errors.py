@@ -76,6 +76,7 @@ def test_an_empty_collection_gets_documents_later(mongo: MongoServer, tmp_path: 
         until(made, lambda: made.taken().get("Orders") == 1)
 
 
+@pytest.mark.nightly  # compiles its server
 def test_a_collection_that_is_dropped_is_reported(mongo_lasting: MongoServer, tmp_path: Path) -> None:
     """And one that was made anew, whose earlier documents are not read."""
     inserted(mongo_lasting, "orders", [order(1, "", 100)])
@@ -120,6 +121,7 @@ def test_a_read_that_is_cut_goes_on(
         assert letters(made) == []
 
 
+@pytest.mark.nightly  # compiles its server
 def test_a_server_that_is_away_for_a_while(
     mongo_lasting: MongoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,8 @@ def present(server: MongoServer) -> tuple[list[Any], list[int]]:
         return sorted(found), sorted(each["n"] for each in client.shop.events.find())
 
 
-@pytest.mark.parametrize("rows", [8_000, pytest.param(200_000, marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # compiles its server
+@pytest.mark.parametrize("rows", [8_000, 200_000])
 def test_killed_workers_and_servers(server: MongoServer, tmp_path: Path, rows: int) -> None:
     chance, kills = random.Random(new_seed()), 10
     begun = now() - timedelta(hours=1)
