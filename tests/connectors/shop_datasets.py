@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from umbel.connectors.polling import reader_state, stop_polling
 from umbel.datasets import dataset, field
 from umbel.definitions.arguments import ReadOptions
 from umbel.runtime.batch import drain
+from umbel.runtime.plans import PlannedSplit
 
 __owner__ = "shop@example.com"
 PATIENCE = 600.0
@@ -80,6 +82,13 @@ def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE
         assert time.monotonic() < deadline, (made.taken(), letters(made))
         drain(made.deployment)
         time.sleep(0.02)
+
+
+def first_split(made: Deployed) -> PlannedSplit:
+    """Return the only split of the first plan that has one: a batch may begin before the server has answered."""
+    plans = map(made.deployment.plans().read, count(1))
+    (split,) = next(plan.splits for plan in plans if plan.splits)
+    return split
 
 
 def process(made: Deployed, seconds: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.connectors.mysql_shop import ORDERS, database, shop, user
-from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of, until
+from tests.connectors.shop_datasets import deployed, first_split, letters, orders, process, rows_of, until
 from tests.servers.mysql import PASSWORD, MySQLServer
 from umbel.connectors import source
 from umbel.connectors.mysql import reading
@@ -337,7 +337,7 @@ def test_a_split_gives_the_same_rows_again(mysql_server: Server, name: str, tmp_
     with deployed(tmp_path, orders(shop(mysql_server, name))) as made:
         until(made, lambda: made.taken().get("Orders") == 100)
         mysql_server.run("UPDATE orders SET note = 'other'", "DELETE FROM orders WHERE id > 50", database=name)
-        (split,) = made.deployment.plans().read(1).splits
+        split = first_split(made)
         opened = next(each for each in made.deployment._sources()[1])
         for _ in range(2):
             (batch,) = opened.open(split.split, {"note": Str()})

@@ -13,7 +13,7 @@ from typing import Any, Optional
 import pytest
 
 from tests.connectors.postgres_shop import ORDERS, database, shop
-from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of, until
+from tests.connectors.shop_datasets import deployed, first_split, letters, orders, process, rows_of, until
 from tests.servers.postgres import PASSWORD, PostgresServer
 from umbel.connectors import source
 from umbel.connectors.polling import stop_polling
@@ -315,8 +315,7 @@ def test_a_split_gives_the_same_rows_again(postgres_server: Server, name: str, t
     with deployed(tmp_path, orders(shop(postgres_server, name))) as made:
         until(made, lambda: made.taken().get("Orders") == 100)
         postgres_server.run("UPDATE orders SET note = 'other'", "DELETE FROM orders WHERE id > 50", database=name)
-        plan = made.deployment.plans().read(1)
-        (split,) = plan.splits
+        split = first_split(made)
         opened = next(each for each in made.deployment._sources()[1])
         for _ in range(2):
             (batch,) = opened.open(split.split, {"note": Str()})
