@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import threading
 from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from types import FrameType
@@ -26,6 +25,7 @@ from umbel.cli.options import (
     Workers,
     open_deployment,
 )
+from umbel.processes.stopping import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,19 +154,19 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
             query = job.start()
             beat.running()
             stop.has_begun = True
-            while not stop.is_requested.is_set() and query.isActive:
-                stop.is_requested.wait(0.2)
+            while not stop.is_set() and query.isActive:
+                stop.wait(0.2)
             job.close()
             failure = query.exception()
             # The text comes from Spark's JVM: it must still be running.
             reason = "" if failure is None else str(failure)
-            if not reason and not stop.is_requested.is_set():
+            if not reason and not stop.is_set():
                 reason = "the streaming query has ended"
     except Exception:
-        if not stop.is_requested.is_set():
+        if not stop.is_set():
             raise
         return ""  # Spark's JVM got the same signal: it is in the process group
-    return "" if stop.is_requested.is_set() else reason
+    return "" if stop.is_set() else reason
 
 
 def _offline(deployment: Deployment, session: SparkSession) -> AbstractContextManager[object]:
@@ -180,14 +180,14 @@ def _offline(deployment: Deployment, session: SparkSession) -> AbstractContextMa
     return nullcontext() if is_local(session) else OfflineWorker(deployment, session)
 
 
-class Stop:
+class Stop(StopRequest):
     """Handles SIGINT and SIGTERM by requesting a stop.
 
     Before the job has begun, the signal ends the process and its children (the JVM) at once.
     """
 
     def __init__(self) -> None:
-        self.is_requested = threading.Event()
+        super().__init__()
         self.has_begun = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._requested)
@@ -195,7 +195,7 @@ class Stop:
     def _requested(self, _: int, __: FrameType | None) -> None:
         from umbel.processes.process_tree import end_children
 
-        self.is_requested.set()
+        self.set()
         if not self.has_begun:
             end_children()  # a JVM that still starts would not notice
             sys.exit(0)

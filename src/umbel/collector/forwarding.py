@@ -29,6 +29,7 @@ from umbel.log.ingest import IngestLog
 from umbel.log.readers import note_position, positions
 from umbel.log.reading import Damage, IngestReader
 from umbel.log.segments import ORIGIN, LogPosition
+from umbel.processes.stopping import StopRequest
 from umbel.state import disk
 
 READER = "kafka"
@@ -85,7 +86,7 @@ class Forwarder:
         self._settings, self._id = settings, collector_id(settings.directory)
         self._forwarded: dict[str, StreamForwarding] = {}
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: StopRequest) -> None:
         """Forward until stopped."""
         while not stop.wait(EVERY):
             for stream in streams_in(self._settings.directory):
@@ -116,7 +117,7 @@ class StreamForwarding:
         self.is_connected = False
         """True while a transaction may be open: not while Kafka is looked for, which may take long."""
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: StopRequest) -> None:
         """Forward until stopped; failures are tried again."""
         wait, reported = 0.5, ""
         while not stop.is_set():
@@ -152,9 +153,7 @@ class StreamForwarding:
             return LogPosition.from_json(json.loads(metadata))
         return max(self._reader.start(), ORIGIN if known is None else known.position)
 
-    def _forward(
-        self, topic: TransactionalTopic, position: LogPosition, limit: int, stop: threading.Event
-    ) -> LogPosition:
+    def _forward(self, topic: TransactionalTopic, position: LogPosition, limit: int, stop: StopRequest) -> LogPosition:
         """Forward the next events; return the position after them."""
         end = self._reader.advance(position, bytes=BATCH_BYTES)
         if end == position:

@@ -13,7 +13,6 @@ import socket
 import ssl
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -25,6 +24,7 @@ from umbel.errors import Transient
 from umbel.log.collected import log_of, streams_in
 from umbel.processes.locks import alone
 from umbel.processes.process_tree import end_with_parent
+from umbel.processes.stopping import StopRequest
 from umbel.runtime.limits import Limits
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class _Supervisor:
 
     def __init__(self, settings: CollectorSettings, limits: Limits) -> None:
         self._settings, self._limits = settings, limits
-        self._stop = threading.Event()
+        self._stop = StopRequest()
         self._spawn = multiprocessing.get_context("spawn")  # a fork would share locks of threads
 
     def run(self) -> None:
@@ -257,7 +257,7 @@ def forward(settings: CollectorSettings, limits: Limits, number: int, parent: in
     del limits, number
     end_with_parent(parent)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
-    stop = threading.Event()
+    stop = StopRequest()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     signal.signal(END_FORWARDING, lambda *_: stop.set())
