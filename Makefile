@@ -16,7 +16,7 @@ WORKERS ?= 4  # more than cores: many tests wait for servers
 help:
 	@echo "make demo         flights become features over HTTP, checked against a recomputation"
 	@echo "make demo-crash   the same, while its processes are killed at random"
-	@echo "make test         all tests"
+	@echo "make test         all tests but those of nightly and check"
 	@echo "make check        lint, types, layers, house rules"
 	@echo "make bench        the benchmark table; writes benchmarks/results.json"
 	@echo "make docs         the documentation, in docs/_build/html"
@@ -33,7 +33,7 @@ demo-crash: setup
 
 test: setup $(WARM)
 	tests/servers/install
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly"
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly" --ignore tests/house  # those are of `make check`
 
 nightly: setup $(WARM)
 	tests/servers/install images

@@ -77,7 +77,7 @@ def drawn(chance: random.Random) -> list[Change]:
 
 
 def test_rows_end_with_truncations_and_replacements() -> None:
-    for seed in range(60):
+    for seed in range(20):
         chance = random.Random(seed)
         changes, store, shards, log = drawn(chance), MemoryStore(3), 3, list[pl.DataFrame]()
         node, done, batch = GraphNode(INDEX, (), "s", 1, 0), 0, 0
