@@ -14,6 +14,7 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from umbel.state.runs.rules import TableSchema
 
 MAINTENANCE_LOCK = "maintenance.lock"
+EXPIRING = 0.5
+"""Rows of newer runs, as a share of the oldest one's, at which runs whose rows expire are merged."""
 PORTIONS = 16
 """Portions in which the rows of one file are merged: a merge takes several times the memory of its rows."""
 _log = logging.getLogger("umbel.state")
@@ -102,9 +105,10 @@ def _publishing(shard: Shard, begun: float) -> Iterator[ShardView]:
 def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
     """Return the runs to merge next; else None.
 
-    These are those of the lowest tier with enough. Else they are all runs of a table whose rows expire or are replaced, when the
-    newer ones have as many rows as the oldest: what is not needed takes no more room then than what is. Else a run of a high tier
-    would hold it until there are enough of its tier.
+    These are those of the lowest tier with enough. Else they are all runs of a table whose rows are replaced, when the newer ones
+    have as many rows as the oldest: what is not needed takes no more room then than what is. Else a run of a high tier would hold
+    it until there are enough of its tier. Where rows expire it is when they have half as many: such a table does not grow, and
+    its size in between is that of what was merged last.
     """
     schemas = shard.schemas
     known = {table: entries for table, entries in manifest.runs.items() if table in schemas}
@@ -118,8 +122,12 @@ def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
         return min(found, key=attrgetter("tier"))
     for table, (oldest, *newer) in known.items():
         schema = schemas[table]
-        shrinks = table in manifest.horizons or (isinstance(schema.rule, ReplaceRule) and not schema.order)
-        if shrinks and oldest.tier and sum(entry.rows for entry in newer) >= oldest.rows:
+        bound = inf
+        if table in manifest.horizons:
+            bound = oldest.rows * EXPIRING
+        elif isinstance(schema.rule, ReplaceRule) and not schema.order:
+            bound = oldest.rows
+        if oldest.tier and sum(entry.rows for entry in newer) >= bound:
             return MergePlan(table, (oldest, *newer), complete=True, tier=oldest.tier)
     return None
 
