@@ -183,6 +183,8 @@ def from_environment() -> Starlette:
 
     It is the factory that server processes load.
     """
+    import pandas as pd  # noqa: F401  now: the first query would wait for it
+
     log_redacted(logging.WARNING)
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
