@@ -41,7 +41,7 @@ def from_arrow(table: pa.Table, dtypes: Mapping[str, DType]) -> pl.DataFrame:
 def polars_of(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
     """Return rows of others, whose types Polars need not know.
 
-    Time zones that are offsets become UTC. Decimals of more than 38 digits become decimals of 38 where all values fit, else text.
+    Time zones become UTC. Decimals of more than 38 digits become decimals of 38 where all values fit, else text.
     """
     import pyarrow as pa
 
@@ -125,27 +125,36 @@ def _has_text(kind: pa.DataType) -> bool:
 def _with_known_type(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     import pyarrow as pa
 
-    target = _known(column.type)
+    target = _known(column.type, 38)
     if target == column.type:
         return column
     try:
         return column.cast(target)
-    except pa.ArrowInvalid:
-        return column.cast(pa.string()) if pa.types.is_decimal256(column.type) else column
+    except pa.ArrowInvalid:  # a decimal has more digits
+        return column.cast(_known(column.type, 0))
 
 
-def _known(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the same values that Polars knows."""
+def _known(kind: pa.DataType, digits: int) -> pa.DataType:
+    """Return the type of the same values that Polars knows.
+
+    Args:
+        kind: the type of others.
+        digits: of a decimal, at most; a longer one is text.
+    """
     import pyarrow as pa
 
     if pa.types.is_decimal256(kind):
-        return pa.decimal128(38, kind.scale) if abs(kind.scale) <= 38 else pa.string()
-    if pa.types.is_timestamp(kind) and kind.tz is not None and kind.tz[:1] in "+-":
-        return pa.timestamp(kind.unit, "UTC")
+        return pa.decimal128(digits, kind.scale) if abs(kind.scale) <= digits else pa.string()
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")  # Arrow takes any text for a zone, and offsets
+    if pa.types.is_map(kind):
+        return pa.map_(_known(kind.key_type, digits), kind.item_field.with_type(_known(kind.item_type, digits)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_known(kind.value_type, digits), kind.list_size)
     if pa.types.is_list(kind):
-        return pa.list_(_known(kind.value_type))
+        return pa.list_(_known(kind.value_type, digits))
     if pa.types.is_large_list(kind):
-        return pa.large_list(_known(kind.value_type))
+        return pa.large_list(_known(kind.value_type, digits))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _known(each.type), each.nullable) for each in kind])
+        return pa.struct([each.with_type(_known(each.type, digits)) for each in kind])
     return kind

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.connectors.reading import read
 from tests.unit.connectors.test_files import source
-from umbel.types.dtypes import Date, Datetime, Decimal, Float, Int, List, Optional, Str
+from umbel.types.dtypes import Date, Datetime, Decimal, Dict, Embedding, Float, Int, List, Optional, Str
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 FAR = [253_402_300_800_000_000, 0, -62_135_596_800_000_001]
@@ -37,6 +37,27 @@ CASES: dict[str, tuple[Any, Any, list[Any]]] = {
         [Number("1.50"), None],
     ),
     "too long ones": (pa.array([Number(10**45), Number(1)], pa.decimal256(50, 2)), Decimal(2), [..., Number("1.00")]),
+    "too long ones in lists": (
+        pa.array([[Number(10**45)], [Number(1)], None], pa.list_(pa.decimal256(50, 2))),
+        Optional(List(Decimal(2))),
+        [..., [Number("1.00")], None],
+    ),
+    "such in maps": (
+        pa.array([[("a", Number(10**45))], [("b", Number(1))]], pa.map_(pa.string(), pa.decimal256(50, 2))),
+        Dict(Decimal(2)),
+        [..., [{"key": "b", "value": Number("1.00")}]],
+    ),
+    "instants in maps": (
+        pa.array([[("a", AT)], []], pa.map_(pa.string(), pa.timestamp("us", "+05:30"))),
+        Dict(Datetime()),
+        [[{"key": "a", "value": AT}], []],
+    ),
+    "long decimals in lists of one length": (
+        pa.array([[Number(1), Number(2)], None], pa.list_(pa.decimal256(50, 2), 2)),
+        Optional(Embedding(2)),
+        [[1.0, 2.0], None],
+    ),
+    "a zone that nobody knows": (pa.array([AT], pa.timestamp("us", "GMT+1")), Datetime(), [AT]),
     "too long floats": (pa.array([Number(10**45), Number(1)], pa.decimal256(50, 2)), Float(), [..., ...]),
 }
 
