@@ -60,3 +60,13 @@ class Columns:
     def schema(self, parts: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the types of parts by their full names."""
         return {self.prefix + part: dtype for part, dtype in parts.items()}
+
+
+def quotient(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """Return a quotient of columns that does not depend on other rows.
+
+    A retraction must equal the insertion. Polars multiplies with the rounded inverse of a column that it knows to have one value
+    only, as one joined from frames of one row. The fields of a struct are both columns.
+    """
+    pairs = pl.struct(dividend.alias("dividend"), divisor.alias("divisor"))
+    return pairs.struct.field("dividend") / pairs.struct.field("divisor")

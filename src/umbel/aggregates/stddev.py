@@ -11,7 +11,7 @@ import polars as pl
 
 from umbel.aggregates import nonfinite
 from umbel.aggregates.aggregate import Aggregate, Partial
-from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.columns import WEIGHT, Columns, quotient
 from umbel.aggregates.point_states import Fold, Ints, PointStates
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
@@ -88,11 +88,10 @@ class Stddev(Aggregate):
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         count = state["count"]
-        variance = (state["squares"] - state["sum"] * state["sum"] / count) / count
+        variance = quotient(state["squares"] - quotient(state["sum"] * state["sum"], count), count)
         alone = state["center"] - state["center"]  # 0.0, and NaN if it is no finite number
-        # A column: instead of dividing by a single number Polars multiplies with its inverse, which is rounded
-        units = count * 0 + _unit(state)
-        spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt() / units).otherwise(alone)
+        deviation = quotient(variance.clip(lower_bound=0.0).sqrt(), count * 0 + _unit(state))
+        spread = pl.when(count > 1).then(deviation).otherwise(alone)
         found = pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
         return nonfinite.spoiled(found, state)
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from umbel.aggregates import nonfinite
 from umbel.aggregates.aggregate import Aggregate, Partial
-from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.columns import WEIGHT, Columns, quotient
 from umbel.aggregates.point_states import Array, Fold, Ints, PointStates
 from umbel.errors import Terminal
 from umbel.types.dtypes import DType, Float, Optional
@@ -138,7 +138,7 @@ class Average(Aggregate):
         return {part: state[part].sum() for part in self.state(state)}
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
-        mean = nonfinite.restored(state["sum"].cast(pl.Float64), state) / state["count"]
+        mean = quotient(nonfinite.restored(state["sum"].cast(pl.Float64), state), state["count"])
         return pl.when(state["count"] > 0).then(mean).otherwise(pl.lit(self.default, pl.Float64))
 
     def folding(self, state: Columns) -> Fold:
