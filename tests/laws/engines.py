@@ -74,11 +74,19 @@ class Outcome:
         return self.lookups.online(dataset, keys, at)
 
     def changes(self, dataset: str) -> Counter[tuple[Any, ...]]:
-        """Return the net changes of a dataset: values, effect, weight."""
+        """Return the net changes of a dataset: values, effect, weight.
+
+        Each row that ends is one that began, to the last digit of its floats.
+        """
         node = self.graph.outputs[dataset]
         names = [*sorted(node.operator.schema.names), AT]
         found: Counter[tuple[Any, ...]] = Counter()
-        for frame in self.logs.get(node.state_id, []):
+        frames = self.logs.get(node.state_id, [])
+        if frames:
+            rows = pl.concat(frame.select(*names[:-1], WEIGHT) for frame in frames).group_by(names[:-1]).sum()
+            ended = rows.filter(pl.col(WEIGHT) < 0)
+            assert ended.is_empty(), f"{dataset}: rows end that did not begin: {ended}"
+        for frame in frames:
             for row in frame.select(*names, WEIGHT).iter_rows():
                 found[tuple(map(comparable, row[:-1]))] += row[-1]
         return Counter({row: count for row, count in found.items() if count})

@@ -54,6 +54,10 @@ class Aggregate(metaclass=ArgumentsMeta):
 
     Then a batch adds its states to the stored ones without reading these.
     """
+    is_associative: ClassVar[bool] = False
+    """True if states with floats are the same in whatever portions they are merged, to the last digit."""
+    is_additive: ClassVar[bool] = False
+    """True if the parts of merged states are the sums of those of each."""
 
     def __post_init__(self) -> None:
         window: object = self.window  # any object: not validated yet

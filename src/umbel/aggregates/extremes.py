@@ -73,6 +73,7 @@ class Extreme(Aggregate):
     default: Any = None
     smallest: ClassVar[bool]
     is_exact_retracted: ClassVar[bool] = True
+    is_associative: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         dtype = self.input(schema)

@@ -42,6 +42,7 @@ class Sum(Aggregate):
     of: str
     numeric: ClassVar[bool] = True
     is_exact_retracted: ClassVar[bool] = True
+    is_additive: ClassVar[bool] = True
 
     def result_type(self, schema: Schema) -> DType:
         dtype = self.input(schema)
@@ -123,6 +124,7 @@ class Average(Aggregate):
     default: float | None = 0.0
     numeric: ClassVar[bool] = True
     is_exact_retracted: ClassVar[bool] = True
+    is_additive: ClassVar[bool] = True
 
     def result_type(self, schema: Schema) -> DType:
         return Optional(Float()) if self.default is None else Float()

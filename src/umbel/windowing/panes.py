@@ -240,7 +240,7 @@ class Panes:
         search = Sorted(ids, pane)
         low, high = search.first_at_or_after(results.ids, first), search.first_at_or_after(results.ids, last)
         if grid.is_cumulative:
-            panes = partials.accumulate(
+            panes = partials.accumulate_in_order(
                 panes.select(ID, WEIGHT, *partials.columns), ids, [pl.col(ID).first(), pl.col(WEIGHT).sum()]
             )
             low = np.maximum(high - 1, low)
@@ -275,7 +275,9 @@ class Panes:
         position = pl.Series(PANE, np.where(absorbed, newest[ids], pane))
         merged = panes.with_columns(position, *([position.alias(UNTIL)] if self.is_keyed else []))
         spans = [pl.col(ID, WINDOW, *self.positions).first(), pl.col(*self._counts).sum()]
-        return self.partials.merge(merged, runs.changes(ids, position.to_numpy()), spans)
+        begins = runs.changes(ids, position.to_numpy())
+        found = self.partials.accumulate_in_order(merged, runs.numbers(begins), spans)
+        return found[np.append(np.flatnonzero(begins)[1:], len(found)) - 1] if len(found) else found
 
     def _compacted(self, panes: pl.DataFrame, final: int) -> pl.DataFrame:
         if self.is_keyed or not self.is_retractable:

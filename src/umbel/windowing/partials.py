@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -93,6 +94,40 @@ class Partials:
             offset *= 2
         return states
 
+    def accumulate_in_order(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return the same, with floats added one after the other.
+
+        What continues from a merge of the first states, which then are forgotten, has the same last digit.
+        """
+        floats = [(each, at) for each, at in self.parts if any(t.is_float() for t in each.state(at).values())]
+        rounded = [part for part in floats if not part[0].is_associative]
+        slow = Partials(tuple(part for part in rounded if not part[0].is_additive))
+        fast = Partials(tuple(part for part in self.parts if part not in slow.parts))
+        merged = fast.accumulate(states.drop(slow.columns), slots, others)
+        parts = [states[name] for each, at in rounded if each.is_additive for name in at.schema(each.state(at))]
+        bounds = [*np.flatnonzero(runs.changes(slots)).tolist(), len(slots)]
+        sums = [_running(each, bounds) for each in parts if each.dtype.is_float() and each.null_count() < len(each)]
+        return merged.with_columns(*sums, *slow._one_by_one(states, slots)).select(states.columns)
+
+    def _one_by_one(self, states: pl.DataFrame, slots: Ints) -> list[pl.Series]:
+        """Return the columns of running merges, of which each continues the one before it."""
+        states = states.select(list(self.columns))
+        if states.is_empty():  # or no part is merged so
+            return states.get_columns()
+        positions = np.arange(len(slots)) - np.searchsorted(slots, slots)
+        rows = np.argsort(positions, kind="stable")
+        bounds = np.flatnonzero(np.diff(positions[rows], prepend=-1, append=-1))
+        levels = [states[rows[: bounds[1]]]]
+        for start, low, high in zip(bounds, bounds[1:], bounds[2:], strict=False):
+            mine = rows[low:high]
+            earlier = np.searchsorted(rows[start:low], mine - 1)
+            pairs = np.stack((earlier, np.arange(low - start, high - start))).T.ravel()
+            both = pl.concat([levels[-1], states[mine]])[pairs]
+            levels.append(self._merged(both, np.tile([True, False], len(mine)), []).select(states.columns))
+        order = np.empty(len(rows), np.int64)
+        order[rows] = np.arange(len(rows))
+        return pl.concat(levels, rechunk=True)[order].get_columns()
+
     def settle(self, states: pl.DataFrame) -> pl.DataFrame:
         """Compact states: drop the parts needed only for retractions."""
         for each, at in self.parts:
@@ -133,6 +168,14 @@ class Partials:
         for each, at in self.parts:
             states = each.tidy(states, at)
         return states.cast({name: dtype for name, dtype in self.columns.items() if states.schema[name] != dtype})
+
+
+def _running(values: pl.Series, bounds: Sequence[int]) -> pl.Series:
+    """Return running sums between bounds; each is the one before it, plus a value."""
+    found = values.fill_null(0.0).to_numpy(writable=True)
+    for low, high in pairwise(bounds):
+        np.add.accumulate(found[low:high], out=found[low:high])
+    return pl.Series(values.name, found)
 
 
 def _grouped(frame: pl.DataFrame, begins: Flags) -> pl.dataframe.group_by.GroupBy:
