@@ -36,11 +36,12 @@ def transform(frame: DataFrame, config: str | Path | Configuration, *, schema: s
     Raises:
         UmbelError: the configuration is faulty.
     """
-    lines = frame.mapInArrow(_Transforming(_configuration(config), _is_text(frame)), f"{VALUE} string")
+    lines = _mapped(frame, _Transforming(_configuration(config), frame), f"{VALUE} string")
     if schema is None:
         return lines
-    quoted = schema.replace("'", "\\'")
-    return lines.selectExpr(f"from_json({VALUE}, '{quoted}') as record").select("record.*")
+    from pyspark.sql.functions import from_json
+
+    return lines.select(from_json(VALUE, schema).alias("record")).select("record.*")
 
 
 def dead_letters(frame: DataFrame, config: str | Path | Configuration) -> DataFrame:
@@ -48,15 +49,29 @@ def dead_letters(frame: DataFrame, config: str | Path | Configuration) -> DataFr
 
     The line is the number of the record in its partition.
     """
-    return frame.mapInArrow(_Transforming(_configuration(config), _is_text(frame), letters=True), LETTERS)
+    return _mapped(frame, _Transforming(_configuration(config), frame, letters=True), LETTERS)
+
+
+def _mapped(frame: DataFrame, transforming: _Transforming, schema: str) -> DataFrame:
+    """Return the rows that a function makes of columns of any names.
+
+    Spark takes a name with a dot for a path.
+    """
+    return frame.toDF(*(f"c{number}" for number in range(len(frame.columns)))).mapInArrow(transforming, schema)
 
 
 class _Transforming:
-    """The function of `mapInArrow`."""
+    """The function of `mapInArrow`.
 
-    def __init__(self, configuration: Configuration, is_text: bool, *, letters: bool = False) -> None:
+    Args:
+        configuration: the configuration.
+        frame: the records.
+        letters: return dead letters.
+    """
+
+    def __init__(self, configuration: Configuration, frame: DataFrame, *, letters: bool = False) -> None:
         self._text, self._file = configuration.text, configuration.file
-        self._is_text, self._letters = is_text, letters
+        self._columns, self._is_text, self._letters = frame.columns, _is_text(frame), letters
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -67,7 +82,8 @@ class _Transforming:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs a task per core
         run, first = runner(self._text, self._file), 0
         for batch in batches:
-            for done in map(run, _lines(batch, is_text=self._is_text)):
+            named = batch.rename_columns(self._columns)
+            for done in map(run, _lines(named, is_text=self._is_text)):
                 if self._letters:
                     yield _letters(done, first)
                 else:
@@ -105,7 +121,9 @@ def _letters(done: Done, first: int) -> pa.RecordBatch:
 
 
 def _is_text(frame: DataFrame) -> bool:
-    return frame.columns == [VALUE] and frame.schema[VALUE].dataType.simpleString() == "string"
+    from pyspark.sql.types import StringType
+
+    return frame.columns == [VALUE] and isinstance(frame.schema[VALUE].dataType, StringType)  # of any collation
 
 
 def _configuration(config: str | Path | Configuration) -> Configuration:

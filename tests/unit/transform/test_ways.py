@@ -168,6 +168,23 @@ def test_columns_of_spark(spark: SparkSession, tmp_path: Path) -> None:
         transform(spark.range(1).selectExpr("binary('x') b"), whole).collect()
 
 
+@pytest.mark.spark
+def test_columns_of_any_name_in_spark(spark: SparkSession) -> None:
+    from umbel.transform import loads
+    from umbel.transform.spark import transform
+
+    copied = loads("{passthrough: true}\n---\n{source_field: a, target_field: b}")
+    dotted = spark.range(1).selectExpr("'x' a", "1 `c.d`", "2 `e f`")
+    assert [row.value for row in transform(dotted, copied).collect()] == ['{"a":"x","c.d":1,"e f":2,"b":"x"}']
+    collated = spark.range(1).selectExpr("""'{"a":7}' collate UTF8_LCASE as value""")
+    assert [row.value for row in transform(collated, copied).collect()] == ['{"a":7,"b":7}']
+    line = spark.createDataFrame([('{"a":7,"c\\\\d":1}',)], "value string")
+    (row,) = transform(line, copied, schema="b long, `c\\d` long comment 'its value'").collect()
+    assert row.asDict() == {"b": 7, "c\\d": 1}
+    with pytest.raises(Exception, match="there are two columns 'a'"):
+        transform(spark.range(1).selectExpr("1 a", "2 a"), copied).collect()
+
+
 HOSTILE_CONFIG = """
 passthrough: true
 ---
