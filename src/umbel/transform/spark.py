@@ -39,9 +39,8 @@ def transform(frame: DataFrame, config: str | Path | Configuration, *, schema: s
     lines = _mapped(frame, _Transforming(_configuration(config), frame), f"{VALUE} string")
     if schema is None:
         return lines
-    from pyspark.sql.functions import from_json
-
-    return lines.select(from_json(VALUE, schema).alias("record")).select("record.*")
+    quoted = schema.replace("\\", "\\\\").replace("'", "\\'")
+    return lines.selectExpr(f"from_json({VALUE}, '{quoted}') as record").select("record.*")
 
 
 def dead_letters(frame: DataFrame, config: str | Path | Configuration) -> DataFrame:
@@ -121,9 +120,9 @@ def _letters(done: Done, first: int) -> pa.RecordBatch:
 
 
 def _is_text(frame: DataFrame) -> bool:
-    from pyspark.sql.types import StringType
-
-    return frame.columns == [VALUE] and isinstance(frame.schema[VALUE].dataType, StringType)  # of any collation
+    if frame.columns != [VALUE]:
+        return False
+    return frame.schema[VALUE].dataType.typeName() == "string"  # of any collation
 
 
 def _configuration(config: str | Path | Configuration) -> Configuration:
