@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from umbel.aggregates.columns import Columns
-from umbel.aggregates.point_states import Fold
+from umbel.aggregates.point_states import Fold, Ints
 from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
 from umbel.plugins import Registry
 from umbel.types.arguments import ArgumentsMeta
@@ -57,7 +57,7 @@ class Aggregate(metaclass=ArgumentsMeta):
     is_associative: ClassVar[bool] = False
     """True if states with floats are the same in whatever portions they are merged, to the last digit."""
     is_additive: ClassVar[bool] = False
-    """True if the parts of merged states are the sums of those of each."""
+    """True if the parts of merged states are the sums of those of each, as `addends` returns them."""
 
     def __post_init__(self) -> None:
         window: object = self.window  # any object: not validated yet
@@ -197,6 +197,16 @@ class Aggregate(metaclass=ArgumentsMeta):
     @abstractmethod
     def merge(self, state: Columns) -> Partial:
         """Return the merged state of a group of states, as `group_by` expressions."""
+
+    def addends(self, states: pl.DataFrame, state: Columns, owners: Ints) -> pl.DataFrame:
+        """Return states whose parts have the sums that are those of merged states, if `is_additive`.
+
+        Args:
+            states: in order within each owner.
+            state: names the columns.
+            owners: of the states, ascending: those of one are merged, from the first one on.
+        """
+        return states
 
     def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
         """Bring the states made by `lift` and `merge` into their stored form."""

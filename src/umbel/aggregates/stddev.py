@@ -50,6 +50,7 @@ class Stddev(Aggregate):
     default: float | None = -1.0
     numeric: ClassVar[bool] = True
     is_exact_retracted: ClassVar[bool] = True
+    is_additive: ClassVar[bool] = True
 
     def result_type(self, schema: Schema) -> DType:
         return Optional(Float()) if self.default is None else Float()
@@ -85,6 +86,24 @@ class Stddev(Aggregate):
             "squares": (state["squares"] + 2 * shift * state["sum"] + count * shift * shift).sum(),
             **nonfinite.merge(state),
         }
+
+    def addends(self, states: pl.DataFrame, state: Columns, owners: Ints) -> pl.DataFrame:
+        """Return states about the center of the first one that has values.
+
+        Since the sums include that one, they lose only as many digits to the distance of its mean as it has less rows.
+        """
+        names = [state.name(part) for part in ("count", "center", "sum", "squares")]
+        (rows,) = (states[names[0]] != 0).to_numpy().nonzero()
+        found = {name: np.zeros(len(states)) for name in names[1:]}
+        if len(rows):
+            count, center, away, squares = (states[name].to_numpy()[rows] for name in names)
+            mine = owners[rows]
+            (firsts,) = np.diff(mine, prepend=mine[0] - 1).nonzero()
+            shift = center - center[firsts][np.searchsorted(mine[firsts], mine)]
+            found[names[1]][rows[firsts]] = center[firsts]
+            found[names[2]][rows] = away + count * shift
+            found[names[3]][rows] = squares + 2 * shift * away + count * shift * shift
+        return states.with_columns(pl.Series(name, values) for name, values in found.items())
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         count = state["count"]

@@ -104,9 +104,14 @@ class Partials:
         slow = Partials(tuple(part for part in rounded if not part[0].is_additive))
         fast = Partials(tuple(part for part in self.parts if part not in slow.parts))
         merged = fast.accumulate(states.drop(slow.columns), slots, others)
-        parts = [states[name] for each, at in rounded if each.is_additive for name in at.schema(each.state(at))]
         bounds = [*np.flatnonzero(runs.changes(slots)).tolist(), len(slots)]
-        sums = [_running(each, bounds) for each in parts if each.dtype.is_float() and each.null_count() < len(each)]
+        addends = (
+            each.addends(states, at, slots).select(list(at.schema(each.state(at))))
+            for each, at in rounded
+            if each.is_additive
+        )
+        parts = [each for one in addends for each in one if each.dtype.is_float() and each.null_count() < len(each)]
+        sums = [_running(each, bounds) for each in parts]
         return merged.with_columns(*sums, *slow._one_by_one(states, slots)).select(states.columns)
 
     def _one_by_one(self, states: pl.DataFrame, slots: Ints) -> list[pl.Series]:

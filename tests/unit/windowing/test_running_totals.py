@@ -5,14 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import pytest
 
 from tests.deployed import Deployed
+from umbel.aggregates.columns import Columns
 from umbel.connectors import Webhook, source
 from umbel.datasets import Average, Count, Dataset, Stddev, Sum, dataset, field, pipeline
 from umbel.dtypes import Hopping
 from umbel.lib import inputs
 from umbel.runtime.batch import drain
+from umbel.types.dtypes import Float, Optional
+from umbel.windowing.partials import Partials
 
 __owner__ = "tests@example.com"
 JAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,3 +85,42 @@ def test_each_total_is_retracted_as_it_was_emitted(tmp_path: Path) -> None:
             (meter, JAN + timedelta(hours=closed), 1) for meter in (1, 2)
         ]
     deployed.close()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[None, None], [1e9, 1e9 + 1], [1e9 + 3]],  # the first state has a center of nothing
+        [[1e6], [1.0, 2.0, 4.0], [2.5, 3.5]],  # the first one is far from the others
+        [[float(number), number + 0.25] for number in range(3000)],
+    ],
+    ids=["empty at first", "far at first", "rising"],
+)
+def test_running_deviations_are_those_of_all_rows_so_far(values: list[list[float | None]]) -> None:
+    """And what continues from any of them is the same, to the last digit."""
+    aggregate, state = Stddev(of="value", window=EVER, into_field="x"), Columns("value", Optional(Float()))
+    partials, weight = Partials(((aggregate, state),)), [pl.col("_weight").sum()]
+    rows = pl.DataFrame({"value": [each for one in values for each in one]}, {"value": pl.Float64})
+    rows = rows.with_columns(pl.lit(1, pl.Int64).alias("_weight"))
+    begins = np.zeros(len(rows), np.bool_)
+    begins[np.cumsum([0, *map(len, values)])[:-1]] = True
+    states = partials.lift(rows, begins, weight)
+    states = pl.concat([states, states])  # of two keys
+
+    def spread(frame: pl.DataFrame, keys: int) -> list[float]:
+        owners = np.repeat(np.arange(keys), len(frame) // keys)
+        made = partials.accumulate_in_order(frame, owners, weight)
+        results.append(made)
+        return made.select(aggregate.result(made, state)).to_series().to_list()
+
+    results = list[pl.DataFrame]()
+    found = spread(states, 2)
+    so_far = [
+        [each for one in values[: number + 1] for each in one if each is not None] for number in range(len(values))
+    ]
+    expected = [float(np.std(each)) if each else -1.0 for each in so_far[:40]]
+    assert found[:40][: len(expected)] == pytest.approx(expected, rel=1e-9)
+    assert found[: len(values)] == found[len(values) :]
+    for begin in range(0, len(values), max(1, len(values) // 5)):
+        rest = pl.concat([results[0][begin : begin + 1], states[begin + 1 : len(values)]])
+        assert spread(rest, 1) == found[begin : len(values)]
