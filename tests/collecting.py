@@ -111,9 +111,9 @@ class CollectorProcess:
         _, left = psutil.wait_procs(family, timeout=10)
         assert left == []
 
-    def stop(self) -> int:
-        """End it by SIGTERM; return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        """End it by a signal; return its exit code."""
+        self.process.send_signal(by)
         try:
             return self.process.wait(60)
         except subprocess.TimeoutExpired:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import ssl
 import subprocess
 import sys
@@ -312,8 +313,8 @@ def test_a_full_disk_refuses_and_is_not_ready(tmp_path: Path) -> None:
     collector.stop()
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_drain_answers_what_has_arrived(tmp_path: Path, processes: str) -> None:
+@pytest.mark.parametrize(("processes", "by"), [("1", signal.SIGTERM), ("1", signal.SIGHUP), ("2", signal.SIGHUP)])
+def test_a_drain_answers_what_has_arrived(tmp_path: Path, processes: str, by: signal.Signals) -> None:
     collector = started(tmp_path, "--processes", processes)
     answered: list[int] = []
     stop = threading.Event()
@@ -335,7 +336,7 @@ def test_a_drain_answers_what_has_arrived(tmp_path: Path, processes: str) -> Non
     for each in threads:
         each.start()
     wait_until(lambda: len(answered) > 200, lambda: collector.said)
-    assert collector.stop() == 0
+    assert collector.stop(by) == 0
     stop.set()
     for each in threads:
         each.join()

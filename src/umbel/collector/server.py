@@ -24,7 +24,7 @@ from umbel.errors import Transient
 from umbel.log.collected import log_of, streams_in
 from umbel.processes.locks import alone
 from umbel.processes.process_tree import end_with_parent
-from umbel.processes.stopping import StopRequest
+from umbel.processes.stopping import StopRequest, stop_signals
 from umbel.runtime.limits import Limits
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _socket(settings: CollectorSettings) -> socket.socket:
 
 
 def serve(settings: CollectorSettings, limits: Limits, number: int = 0, parent: int | None = None) -> None:
-    """Accept events in this process until it gets SIGTERM or SIGINT.
+    """Accept events in this process until it gets a stop signal.
 
     Args:
         settings: of the collector.
@@ -122,7 +122,7 @@ async def _serve(settings: CollectorSettings, collector: CollectorService) -> No
     from umbel.collector.connection import CollectorConnection
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in stop_signals():
         loop.add_signal_handler(each, stop.set)
     listening = _socket(settings)
     if settings.processes > 1:
@@ -190,8 +190,8 @@ class _Supervisor:
         self._spawn = multiprocessing.get_context("spawn")  # a fork would share locks of threads
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT."""
-        for each in (signal.SIGINT, signal.SIGTERM):
+        """Run until a stop signal."""
+        for each in stop_signals():
             signal.signal(each, lambda *_: self._stop.set())
         numbers = range(self._settings.processes + (self._settings.to is not None))
         processes = {number: self._start(number) for number in numbers}
@@ -258,7 +258,7 @@ def forward(settings: CollectorSettings, limits: Limits, number: int, parent: in
     end_with_parent(parent)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     stop = StopRequest()
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in stop_signals():
         signal.signal(each, signal.SIG_IGN)
     signal.signal(END_FORWARDING, lambda *_: stop.set())
     Forwarder(settings).run(stop)

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+
+STOPPED_WITHIN = 25.0
+"""Seconds a process has to stop in order before it ends its children and itself; its supervisor waits somewhat longer."""
+ONE_STOP = 1.0
+"""Seconds in which signals are the same one: `timeout` sends it twice, and a parent's end is noticed in two ways."""
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that request a stop: SIGHUP unless it is ignored, as under nohup."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
 
 
 class StopRequest:

@@ -19,6 +19,7 @@ from types import FrameType
 
 from umbel.processes.process_tree import PARENT, adopt_orphans, die_with, end_family, end_group, end_strays
 from umbel.processes.status import full_disk
+from umbel.processes.stopping import stop_signals
 
 PATIENCE = 30.0
 """Seconds a process has to stop before it is killed."""
@@ -28,7 +29,6 @@ LONGEST_WAIT = 30.0
 FINAL = 78
 """The exit code of a process that must not be started again: data it needs is damaged."""
 LARGEST_LOG = 64 << 20
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Notify = Callable[[str], None]
 
@@ -127,9 +127,11 @@ class Supervisor:
     def run(self, each_second: Callable[[], None] = lambda: None) -> None:
         """Run until SIGINT, SIGTERM or SIGHUP; then stop all processes.
 
+        SIGHUP does not count where it is ignored, as under nohup.
+
         Processes that do not stop within `patience`, or before a second signal, are killed.
         """
-        before = {number: signal.signal(number, self._stop) for number in STOPPING}
+        before = {number: signal.signal(number, self._stop) for number in stop_signals()}
         adopt_orphans()
         try:
             for child in self._children:

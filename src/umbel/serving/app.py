@@ -7,6 +7,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -189,6 +190,9 @@ def from_environment() -> Starlette:
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         end_with_parent(parent.pid)
+        signal.signal(
+            signal.SIGHUP, signal.SIG_IGN
+        )  # a terminal sends it to the parent as well, which stops this process
     gc.freeze()  # loaded objects are permanent: garbage collections need not traverse them while requests wait
     try:
         return application(_opened(), _end_soon, Policy.handed_on())

@@ -6,6 +6,7 @@ The parent gives up when none of them starts.
 from __future__ import annotations
 
 import os
+import signal
 import time
 import traceback
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from umbel.errors import Transient
+from umbel.processes.stopping import ONE_STOP, STOPPED_WITHIN, stop_signals
 
 if TYPE_CHECKING:
     from socket import socket
@@ -40,7 +42,10 @@ class Servers(Multiprocess):
     """
 
     def __init__(self, config: Config, sockets: list[socket], folder: Path) -> None:
+        is_handled = signal.SIGHUP in stop_signals()
         super().__init__(config, sockets)
+        if not is_handled:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._folder = folder
         self._started: set[int | None] = set()
         self._failed, self._next_at, self._reason = 0, 0.0, ""
@@ -57,6 +62,23 @@ class Servers(Multiprocess):
                 f"the server does not start; gave up after {self._failed} failed starts in a row: {self._reason}",
                 hint="umbel doctor looks for what is wrong",
             )
+
+    def handle_hup(self) -> None:
+        """Stop: uvicorn would replace the processes, and outlive the terminal that was closed."""
+        self.should_exit.set()
+
+    def join_all(self) -> None:
+        """Wait for the processes; kill them at the time limit, or at a second signal."""
+        begun = time.monotonic()
+        for process in self.processes:
+            while process.process.is_alive() and time.monotonic() < begun + STOPPED_WITHIN:
+                process.process.join(0.05)
+                if time.monotonic() < begun + ONE_STOP:
+                    self.signal_queue.clear()
+                elif self.signal_queue:
+                    break
+            process.process.kill()
+            process.join()
 
     def keep_subprocess_alive(self) -> None:
         """Replace processes that have ended or hang; give up after repeated failures."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.processes.locks import beside_others
+from umbel.processes.stopping import stop_signals
 from umbel.serving.environment import SHARED, DeploymentLocation
 from umbel.serving.policy import Policy
 
@@ -56,9 +57,9 @@ def _alone(config: Config) -> None:
     """Serve in this process."""
     from uvicorn import Server
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: None)  # uvicorn raises the signal again after it has stopped
     server = Server(config)
+    for each in stop_signals():  # uvicorn raises the signal again after it has stopped
+        signal.signal(each, server.handle_exit)
     server.run()
     if not server.started:
         raise SystemExit(1)

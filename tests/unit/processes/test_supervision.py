@@ -63,11 +63,33 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         each.process.wait()
 
 
+@pytest.fixture
+def ignored_hangup() -> Iterator[None]:
+    """Ignore SIGHUP, as `nohup` does, in the processes that are started meanwhile."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def _lives(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_closed_terminal_does_not_stop_what_runs_under_nohup(
+    start: Callable[..., Running], ignored_hangup: None
+) -> None:
+    running = start("good")
+    running.wait(lambda: len(running.pids()) == 2)
+    running.process.send_signal(signal.SIGHUP)
+    first = running.pids()[0]
+    psutil.Process(first).kill()
+    running.wait(lambda: len(running.pids("good", "0")) == 2)  # it minds them
+    running.process.terminate()
+    assert running.process.wait(PATIENCE) == 0
+    assert running.all_gone()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
