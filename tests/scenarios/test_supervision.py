@@ -16,11 +16,14 @@ import httpx
 import psutil
 import pytest
 
+from tests.deployed import Deployed
+from tests.misbehaving import definitions, events
 from tests.scenarios.server import HOST, ServerProcess, free_port
 from tests.unit.serving import flights
 from tests.unit.serving.conftest import DEPARTURES
 from umbel.api.commit import check_commit
 from umbel.processes.locks import alone
+from umbel.processes.stopping import STOPPED_WITHIN
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
 
@@ -126,11 +129,30 @@ def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, s
                 each.terminate()
     time.sleep(2)  # Spark's JVM would have ended by then
     assert worker.runs("org.apache.spark"), worker.said()
-    worker.process.terminate()
+    worker.process.send_signal(signal.SIGINT)  # pyspark has a handler of its own, which is not to be called
     assert worker.process.wait(PATIENCE) == 0, worker.said()
     assert "Traceback" not in worker.said()
     assert '"state": "stopped"' in status.read_text()
     wait(lambda: not worker.processes())
+
+
+def test_a_second_signal_ends_a_worker_whose_batch_does_not_end(tmp_path: Path, start: Callable[..., Marked]) -> None:
+    deployed = Deployed(tmp_path / "umbel")
+    deployed.commit(definitions())
+    deployed.log("events", events("sleep", "good"))
+    worker = start("work", "-w", "1")
+    wait(lambda: any(each.read_bytes().strip() for each in (tmp_path / "umbel" / "running").glob("*")), worker.said)
+    before = time.monotonic()
+    worker.process.send_signal(signal.SIGINT)
+    while worker.process.poll() is None and time.monotonic() < before + STOPPED_WITHIN:
+        worker.process.send_signal(signal.SIGHUP)  # those of the first second are the same one
+        time.sleep(0.05)
+    assert worker.process.wait(PATIENCE) == 1, worker.said()
+    assert time.monotonic() < before + STOPPED_WITHIN
+    assert "the worker does not stop" in worker.said()
+    wait(lambda: not worker.processes())
+    assert '"state": "stopped"' in (tmp_path / "umbel" / "work.json").read_text()
+    deployed.close()
 
 
 def doctored(directory: Path) -> str:

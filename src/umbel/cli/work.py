@@ -7,8 +7,11 @@ import os
 import re
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+import threading
+import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import takewhile
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -25,7 +28,7 @@ from umbel.cli.options import (
     Workers,
     open_deployment,
 )
-from umbel.processes.stopping import StopRequest
+from umbel.processes.stopping import ONE_STOP, STOPPED_WITHIN, StopRequest, stop_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from umbel.processes.status import Heartbeat
     from umbel.runtime.deployment import Deployment
     from umbel.spark.session import Settings
+
+log = logging.getLogger("umbel.work")
 
 
 def command(
@@ -90,8 +95,8 @@ def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
     if failure:
         deployment.catalog.record_event("work", "error", cause[:4000])
         if not damage:
-            logging.getLogger("umbel.work").error("%s", failure)
-        logging.getLogger("umbel.work").error("%s", cause)  # last, where the supervisor looks for it
+            log.error("%s", failure)
+        log.error("%s", cause)  # last, where the supervisor looks for it
         sys.exit(FINAL if damage else 1)
 
 
@@ -181,21 +186,41 @@ def _offline(deployment: Deployment, session: SparkSession) -> AbstractContextMa
 
 
 class Stop(StopRequest):
-    """Handles SIGINT and SIGTERM by requesting a stop.
+    """Handles SIGINT, SIGTERM and SIGHUP by requesting a stop.
 
-    Before the job has begun, the signal ends the process and its children (the JVM) at once.
+    Before the job has begun, the signal ends the process and its children (the JVM) at once. Later a second one does, and the
+    end of the time to stop: Spark waits for a batch without limit, and a user function in it may take minutes. A thread does it:
+    an exception that the handler raises is lost in a callback of the garbage collection.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.has_begun = False
-        for number in (signal.SIGINT, signal.SIGTERM):
+        self._requested_at = 0.0
+        self._again: SimpleQueue[None] = SimpleQueue()
+        threading.Thread(target=self._limit, name="stop", daemon=True).start()
+        for number in stop_signals():
             signal.signal(number, self._requested)
 
     def _requested(self, _: int, __: FrameType | None) -> None:
-        from umbel.processes.process_tree import end_children
-
+        if not self.is_set():
+            self._requested_at = time.monotonic()
+        elif time.monotonic() > self._requested_at + ONE_STOP:
+            self._again.put(None)
         self.set()
-        if not self.has_begun:
-            end_children()  # a JVM that still starts would not notice
-            sys.exit(0)
+
+    def _limit(self) -> None:
+        """End the process and its children at the time limit, or at a second signal."""
+        from umbel.processes.process_tree import end_children
+        from umbel.processes.status import stopped
+
+        while not self.wait(threading.TIMEOUT_MAX):
+            pass
+        has_begun = self.has_begun
+        if has_begun:
+            with suppress(Empty):
+                self._again.get(timeout=STOPPED_WITHIN)
+            log.error("the worker does not stop; it is ended, and the next one repeats its batch")
+        stopped()
+        end_children()
+        os._exit(1 if has_begun else 0)

@@ -103,6 +103,12 @@ def progressed() -> None:
         each.progressed()
 
 
+def stopped() -> None:
+    """Record that this process is stopped, if it is a worker."""
+    for each in _beating:
+        each.stopped()
+
+
 @dataclass
 class Heartbeat:
     """Writes the status of this process, the worker, while a block runs.
@@ -134,11 +140,15 @@ class Heartbeat:
         if error is not None and not (isinstance(error, SystemExit) and not error.code):
             self.failed(f"{type(error).__name__}: {error}")
         elif self._status.state != FAILED:
-            self._set(state=STOPPED, doing="")
+            self.stopped()
 
     def running(self) -> None:
         """Record that the worker is processing data."""
         self._set(state=RUNNING, progress_at=time.time())
+
+    def stopped(self) -> None:
+        """Record that the worker is stopped."""
+        self._set(state=STOPPED, doing="")
 
     def failed(self, reason: str) -> None:
         """Record that the worker fails."""

@@ -86,7 +86,7 @@ def start(settings: Settings) -> SparkSession:
         os.environ["SPARK_LOCAL_IP"] = address_towards(settings.master)
     builder = SparkSession.builder.config(map={**configuration(settings)})
     try:
-        with _jvm_ends_with_this_process():
+        with _jvm_ends_with_this_process(), _interrupts_stay_ours():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise Transient(
@@ -298,6 +298,21 @@ def _jvm_ends_with_this_process() -> Iterator[None]:
         yield
     finally:
         gateway.Popen = popen
+
+
+@contextmanager
+def _interrupts_stay_ours() -> Iterator[None]:
+    """Restore the handler of SIGINT after the block.
+
+    pyspark's cancels all jobs from the handler, over the connection on which the main thread may be waiting, and raises
+    KeyboardInterrupt: the program's own handler would never be called.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _prepare(settings: Settings) -> None:

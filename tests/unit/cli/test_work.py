@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.unit.serving.conftest import DEPARTURES
 from tests.unit.serving.flights import DATASETS
@@ -40,6 +41,28 @@ def test_a_log_that_is_gone_ends_the_worker_for_good(tmp_path: Path) -> None:
     assert status.state == "failed"
     (event, *_) = place.catalog.events()
     assert event.text.startswith("the ingest log ingest/events/departures was read up to")
+
+
+SIGNALLED = """
+import os, signal, time
+from umbel.cli.work import Stop
+
+class Collected:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+
+stop = Stop()
+Collected()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_comes_during_garbage_collection_stops_a_worker_that_starts(name: str) -> None:
+    """An exception of the handler would be ignored there."""
+    script = [sys.executable, "-c", SIGNALLED.format(name=name)]
+    ended = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_damage_is_found_in_what_spark_tells() -> None:
