@@ -27,7 +27,7 @@ WATCHING = 0.1
 """Seconds between two looks at the process."""
 PATIENCE = 5.0
 """Seconds the process gets to stop before it is killed."""
-STOPS = (signal.SIGTERM, signal.SIGINT)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that stop the process; an end by another one is a failed attempt."""
 TAIL = 4096
 """Bytes of the end of its output that are reported."""

@@ -224,7 +224,7 @@ def test_a_server_that_is_stopped_costs_no_attempt(idle: Served, buckets: Path) 
     assert worked(idle, report)["status"] == "COMPLETED"
 
 
-@pytest.mark.parametrize(("number", "attempts"), [("TERM", 0), ("INT", 0), ("KILL", 1)])
+@pytest.mark.parametrize(("number", "attempts"), [("TERM", 0), ("INT", 0), ("HUP", 0), ("KILL", 1)])
 def test_a_driver_that_gets_a_signal(
     idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch, number: str, attempts: int
 ) -> None:
