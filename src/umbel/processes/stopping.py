@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 STOPPED_WITHIN = 25.0
 """Seconds a process has to stop in order before it ends its children and itself; its supervisor waits somewhat longer."""
 ONE_STOP = 1.0
-"""Seconds in which signals are the same one: `timeout` sends it twice, and a parent's end is noticed in two ways."""
+"""Seconds in which signals are the same one: a terminal and its shell send it both, and a parent's end is noticed in two ways."""
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:

@@ -19,7 +19,7 @@ from types import FrameType
 
 from umbel.processes.process_tree import PARENT, adopt_orphans, die_with, end_family, end_group, end_strays
 from umbel.processes.status import full_disk
-from umbel.processes.stopping import stop_signals
+from umbel.processes.stopping import ONE_STOP, stop_signals
 
 PATIENCE = 30.0
 """Seconds a process has to stop before it is killed."""
@@ -122,7 +122,7 @@ class Supervisor:
         on_end: Callable[[SupervisedProcess, str, float], None] = lambda *_: None,
     ) -> None:
         self._children, self._notify, self._patience, self._on_end = children, notify, patience, on_end
-        self._signals = 0
+        self._signals, self._stopped_at = 0, 0.0
 
     def run(self, each_second: Callable[[], None] = lambda: None) -> None:
         """Run until SIGINT, SIGTERM or SIGHUP; then stop all processes.
@@ -171,7 +171,9 @@ class Supervisor:
         return {child.process.pid for child in self._children if child.process is not None}
 
     def _stop(self, _: int, __: FrameType | None) -> None:
-        self._signals += 1
+        now = time.monotonic()
+        if not self._signals or now > self._stopped_at + ONE_STOP:
+            self._signals, self._stopped_at = self._signals + 1, now
 
     def _end(self) -> None:
         running = {child.name: child.process for child in self._children if child.process is not None}

@@ -1,6 +1,7 @@
 """A supervisor over fake children, to be killed by tests: `python stubborn.py FOLDER KIND…`.
 
-Each kind is a child: `good` stops on request, `deaf` does not, `dying` ends at once. Each has a grandchild in a session of its
+Each kind is a child: `good` stops on request, `deaf` does not, `dying` ends at once, `tidy` needs some time to stop and sends its
+supervisor a signal meanwhile. Each has a grandchild in a session of its
 own, deaf too. All of them write their process ids to FOLDER.
 """
 
@@ -21,6 +22,8 @@ def child(folder: Path, kind: str, depth: int) -> None:
     if kind != "good" or depth:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if kind == "tidy" and not depth:
+        signal.signal(signal.SIGTERM, lambda *_: tidy(folder))
     if not depth:
         command = [sys.executable, __file__, str(folder), "--child", kind, "1"]
         subprocess.Popen(command, start_new_session=True)
@@ -40,6 +43,15 @@ def child(folder: Path, kind: str, depth: int) -> None:
     time.sleep(600)
 
 
+def tidy(folder: Path) -> None:
+    """Stop in order, while the signal that stops the supervisor comes to it again."""
+    for _ in range(10):
+        os.kill(os.getppid(), signal.SIGHUP)
+        time.sleep(0.01)
+    (folder / "tidied").touch()
+    sys.exit()
+
+
 def supervise(folder: Path, kinds: list[str]) -> None:
     """Run the children until stopped."""
     from umbel.processes.supervision import SupervisedProcess, Supervisor
@@ -51,7 +63,7 @@ def supervise(folder: Path, kinds: list[str]) -> None:
     def tell(text: str) -> None:
         print(text, flush=True)
 
-    Supervisor([fake(kind) for kind in kinds], tell, patience=0.5).run(lambda: None)
+    Supervisor([fake(kind) for kind in kinds], tell, patience=30 if "tidy" in kinds else 0.5).run(lambda: None)
     print("ended", flush=True)
 
 

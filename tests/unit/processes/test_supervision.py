@@ -92,6 +92,16 @@ def test_a_closed_terminal_does_not_stop_what_runs_under_nohup(
     assert running.all_gone()
 
 
+def test_a_signal_that_comes_twice_at_once_is_one(start: Callable[..., Running]) -> None:
+    """A terminal that is closed sends SIGHUP, and so does its shell."""
+    running = start("tidy")
+    running.wait(lambda: len(running.pids()) == 2)
+    running.process.send_signal(signal.SIGHUP)
+    assert running.process.wait(PATIENCE) == 0
+    assert (running.folder / "tidied").exists()
+    assert running.said == "ended\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_everything(start: Callable[..., Running], number: signal.Signals) -> None:
     running = start("good", "deaf")
