@@ -84,7 +84,7 @@ def test_a_closed_terminal_does_not_stop_what_runs_under_nohup(
     running = start("good")
     running.wait(lambda: len(running.pids()) == 2)
     running.process.send_signal(signal.SIGHUP)
-    first = running.pids()[0]
+    first = running.pids("good", "0")[0]
     psutil.Process(first).kill()
     running.wait(lambda: len(running.pids("good", "0")) == 2)  # it minds them
     running.process.terminate()
