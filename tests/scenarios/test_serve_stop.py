@@ -41,6 +41,7 @@ def test_a_closed_terminal_ends_a_server_in_order(tmp_path: Path, start: Callabl
     assert not (tmp_path / "umbel" / "token").exists()
 
 
+@pytest.mark.nightly
 def test_a_second_signal_ends_a_server_process_that_hangs(start: Callable[[str], ServerProcess]) -> None:
     running = start("2")
     hung = next(each for each in running.family() if "spawn_main" in " ".join(each.cmdline()))
