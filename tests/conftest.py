@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ LONGEST_ID = 200
 """The most characters of an argument that are part of a test's name."""
 
 profiles.load()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell runs the tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit what is ignored
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
 """Processes that tests start import the tests: a command run in this process keeps the current folder off their path."""
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of tests are small, and several processes share the cores

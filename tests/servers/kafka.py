@@ -24,6 +24,8 @@ from tests.servers.missing import missing
 from umbel.processes.process_tree import die_with
 
 PATIENCE = 300.0
+TAKEN = 30.0
+"""Seconds in which a port that is taken may become free."""
 USER, PASSWORD = "reader", "only-for-tests"
 LOGGING = """<Configuration status="WARN"><Appenders><Console name="C" target="SYSTEM_OUT"/></Appenders>
 <Loggers><Root level="WARN"><AppenderRef ref="C"/></Root></Loggers></Configuration>"""
@@ -136,9 +138,19 @@ class Broker:
             )
 
     def start(self) -> None:
-        """Start the process and wait until it answers."""
-        self.begin()
-        self.wait()
+        """Start the process and wait until it answers.
+
+        Where a port of a broker that was killed is taken meanwhile, it is tried again for some time.
+        """
+        deadline = time.monotonic() + TAKEN
+        while True:
+            begin = self.log.stat().st_size if self.log.exists() else 0
+            self.begin()
+            try:
+                return self.wait()
+            except OSError:
+                if b"Address already in use" not in self.log.read_bytes()[begin:] or time.monotonic() > deadline:
+                    raise
 
     def wait(self) -> None:
         """Wait until the broker answers."""
