@@ -90,7 +90,8 @@ class Stddev(Aggregate):
     def addends(self, states: pl.DataFrame, state: Columns, owners: Ints) -> pl.DataFrame:
         """Return states about the center of the first one that has values.
 
-        Since the sums include that one, they lose only as many digits to the distance of its mean as it has less rows.
+        Rounding errors are those of the squares about that center. It is the mean of some of the rows, so these squares exceed
+        the ones about the common mean at most by the ratio of all rows to those of the first state.
         """
         names = [state.name(part) for part in ("count", "center", "sum", "squares")]
         (rows,) = (states[names[0]] != 0).to_numpy().nonzero()

@@ -190,9 +190,8 @@ def from_environment() -> Starlette:
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         end_with_parent(parent.pid)
-        signal.signal(
-            signal.SIGHUP, signal.SIG_IGN
-        )  # a terminal sends it to the parent as well, which stops this process
+        # a terminal that is closed sends it to the parent as well, which stops this process
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.freeze()  # loaded objects are permanent: garbage collections need not traverse them while requests wait
     try:
         return application(_opened(), _end_soon, Policy.handed_on())
