@@ -28,6 +28,8 @@ SLOW, LOW = 0.3, 15
 """Seconds after which a call gets a lower priority, and its niceness."""
 MEGABYTE = 1 << 20
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+_ARROW_MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Arrow's other allocator reserves 1 GiB at first use, which the memory limit would count."""
 
 Answers = Callable[[Any], Any]
 
@@ -119,7 +121,7 @@ class ForkServer:
             self._forget()
         if self._control is None:
             ours, theirs = socket.socketpair()
-            environment = {**self._environment, **os.environ, **_ONE_THREAD}
+            environment = {**self._environment, **os.environ, **_ONE_THREAD, **_ARROW_MEMORY}
             with theirs:
                 command = [sys.executable, "-m", "umbel.isolation.forkserver", str(theirs.fileno()), *self._modules]
                 self._process = subprocess.Popen(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from pickle import PickleBuffer
 from typing import Any
 
@@ -49,8 +50,26 @@ def called(child: IsolatedProcess, function: Callable[[Any], Any], argument: Any
     return child.call(sha256(pickled).hexdigest(), lambda: pickled, argument, **limits)
 
 
+def _data() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[5]) * mmap.PAGESIZE
+
+
 def process_of(child: IsolatedProcess) -> int:
     return int(called(child, lambda _: os.getpid()))
+
+
+def test_the_first_use_of_arrow_takes_no_more_memory_than_its_data(child: IsolatedProcess) -> None:
+    def grown(size: int) -> tuple[int, int]:
+        import pyarrow as pa
+
+        before = _data()
+        pa.array(["a"])
+        return _data() - before, len(bytes(size))
+
+    for memory in (1 << 30, (1 << 30) + (64 << 10), 2 << 30):  # a reserve of 1 GiB would fit, but nothing beside it
+        growth, size = called(child, grown, 1 << 20, memory=memory)
+        assert (growth < 64 * MEBIBYTE, size) == (True, 1 << 20), growth
+        child.close()
 
 
 def test_a_child_remembers_functions_and_keeps_its_process(child: IsolatedProcess) -> None:
