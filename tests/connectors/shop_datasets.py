@@ -81,7 +81,7 @@ def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE
     while not condition():
         assert time.monotonic() < deadline, (made.taken(), letters(made))
         drain(made.deployment)
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def first_split(made: Deployed) -> PlannedSplit:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from pathlib import Path
 
 from tests.house.sources import ROOT, modules, tree
 
@@ -75,6 +76,11 @@ def test_importing_umbel_loads_nothing_heavy() -> None:
 def test_commands_and_workers_start_without_pandas() -> None:
     """It is loaded once a function of the user needs it: a fifth of the time to start."""
     assert loaded_by("import umbel.runtime.commit, umbel.spark.job, umbel.spark.tasks") & {"pandas"} == set()
+
+
+def test_a_catalog_of_this_version_is_opened_without_alembic(tmp_path: Path) -> None:
+    opened = f"from umbel.catalog.catalog import Catalog; Catalog({f'sqlite:///{tmp_path}/catalog.db'!r}).close()"
+    assert [loaded_by(opened) & {"alembic"} for _ in range(2)] == [{"alembic"}, set()]
 
 
 def test_the_server_never_loads_spark() -> None:
