@@ -36,11 +36,10 @@ class ServerProcess:
     def wait_until_ready(self, within: float = 400) -> None:
         deadline = time.monotonic() + within
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
+            with suppress(httpx.TransportError):
                 if self.http.get("/readyz").status_code == 200:
                     return
-            except httpx.TransportError:
-                time.sleep(0.05)
+            time.sleep(0.05)
         raise AssertionError(f"the server is not ready:\n{self.said}")
 
     def family(self) -> list[psutil.Process]:
