@@ -110,6 +110,7 @@ BY_NAME = {
     "umbel/cli/main.py",  # the commands
     "umbel/cli/loading.py",  # the user's program
     "umbel/isolation/forkserver.py",  # what a child is to have loaded
+    "umbel/spark/daemon.py",  # the same for Python workers of Spark
     "umbel/functions/references.py",  # what a user's function imports
     "umbel/functions/user_function.py",  # the same, where it has arrived
 }

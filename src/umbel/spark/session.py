@@ -232,6 +232,7 @@ def _execution() -> dict[str, str]:
 
 def _python() -> dict[str, str]:
     return {
+        "spark.python.daemon.module": "umbel.spark.daemon",
         "spark.python.worker.reuse": "true",
         "spark.python.worker.faulthandler.enabled": "true",
         # Spark supplies the parallelism; a pool of threads in each worker would only get in its way
