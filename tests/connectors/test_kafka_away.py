@@ -85,6 +85,7 @@ def test_a_batch_that_is_run_again_waits_for_what_it_is_to_read(mortal: Broker, 
     deployed.close()
 
 
+@pytest.mark.nightly  # the same in the driver is above
 def test_tasks_of_spark_go_on_without_a_broker_that_died(
     mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:

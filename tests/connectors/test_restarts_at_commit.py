@@ -29,8 +29,7 @@ PLACES = {
     ("way", "is_described"),
     [
         *((way, True) for way in PLACES),
-        ("postgres-upsert", False),
-        *(pytest.param(way, False, marks=pytest.mark.nightly) for way in list(PLACES)[1:]),
+        *(pytest.param(way, False, marks=pytest.mark.nightly) for way in PLACES),
     ],
 )
 def test_a_server_that_dies_while_a_table_is_examined(

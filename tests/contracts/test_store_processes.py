@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.conftest import LASTING, name_of, url_of
+from tests.contracts.conftest import FLUSHED, LASTING, name_of, url_of
 from tests.contracts.store_entries import Entries
 from umbel.state.description import StoreDescription
 from umbel.state.port import Stamp, Store
@@ -43,6 +43,12 @@ def test_a_process_that_dies_at_any_place_ends_the_same(url: str, tmp_path: Path
     assert outcome(start("sweep", url, str(tmp_path / "files"), str(stride))) > 80 / stride
 
 
+@pytest.mark.parametrize(
+    "url",
+    [each if each == FLUSHED else pytest.param(each, marks=pytest.mark.nightly) for each in LASTING],
+    ids=map(name_of, LASTING),
+    indirect=True,
+)
 def test_a_process_killed_at_random_ends_the_same(url: str, tmp_path: Path) -> None:
     assert outcome(start("random", url, str(tmp_path / "files"))) > 5
 

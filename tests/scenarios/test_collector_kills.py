@@ -97,7 +97,7 @@ def check(folder: Path, kills: int, seed: int, *options: str) -> None:
     assert "Traceback" not in collector.said
 
 
-@pytest.mark.parametrize(("processes", "kills"), [("1", 12), ("2", 8)])
+@pytest.mark.parametrize(("processes", "kills"), [pytest.param("1", 12, marks=pytest.mark.nightly), ("2", 8)])
 def test_nothing_is_lost_or_doubled(tmp_path: Path, processes: str, kills: int) -> None:
     check(tmp_path, kills, new_seed(), "--processes", processes)
 
