@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from umbel.aggregates.columns import Columns
-from umbel.aggregates.point_states import Fold, Ints
+from umbel.aggregates.point_states import Array, Fold, Ints
 from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
 from umbel.plugins import Registry
 from umbel.types.arguments import ArgumentsMeta
@@ -207,6 +207,13 @@ class Aggregate(metaclass=ArgumentsMeta):
             owners: of the states, ascending: those of one are merged, from the first one on.
         """
         return states
+
+    def decay(self, states: pl.DataFrame, state: Columns, owners: Ints) -> Array | None:
+        """Return by what sums shrink before each state is added; None for nothing.
+
+        Only if `is_additive`. The arguments are those of `addends`.
+        """
+        return None
 
     def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
         """Bring the states made by `lift` and `merge` into their stored form."""

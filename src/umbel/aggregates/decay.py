@@ -12,7 +12,7 @@ import polars as pl
 from umbel.aggregates import nonfinite
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
-from umbel.aggregates.point_states import SAFE, Fold, Ints, PointStates
+from umbel.aggregates.point_states import SAFE, Array, Fold, Ints, PointStates
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Float
 from umbel.types.durations import parse_duration
@@ -55,6 +55,7 @@ class ExpDecaySum(Aggregate):
     numeric: ClassVar[bool] = True
     needs_instant: ClassVar[bool] = True
     is_exact_retracted: ClassVar[bool] = True
+    is_additive: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         Aggregate.check(self, schema)
@@ -88,6 +89,15 @@ class ExpDecaySum(Aggregate):
         share = self._share(newest - state["second"])
         counted = {"count": state["count"].sum(), **nonfinite.merge(state)} if state.is_retractable else {}
         return {"second": newest, **{part: (state[part] * share).sum() for part in ("gain", "loss")}, **counted}
+
+    def addends(self, states: pl.DataFrame, state: Columns, owners: Ints) -> pl.DataFrame:
+        share = self._share(pl.lit(_newest(states, state, owners)) - state["second"])
+        return states.with_columns(state[part] * share for part in ("gain", "loss"))
+
+    def decay(self, states: pl.DataFrame, state: Columns, owners: Ints) -> Array | None:
+        newest = pl.DataFrame({"owner": owners, "second": _newest(states, state, owners)})
+        since = pl.col("second") - pl.col("second").shift(1).over("owner")
+        return newest.select(self._share(since).fill_null(1.0)).to_series().to_numpy()
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         age = pl.col("_time").dt.epoch("us") // SECOND - state["second"]
@@ -126,3 +136,9 @@ class ExpDecaySum(Aggregate):
             return parse_duration(self.half_life)
         except (InvalidType, InvalidValue) as error:
             raise InvalidValue(f"{self.title}: failed to parse half_life: {error.message}", hint=error.hint) from error
+
+
+def _newest(states: pl.DataFrame, state: Columns, owners: Ints) -> pl.Series:
+    """Return the newest second of each state and those of its owner before it."""
+    found = pl.DataFrame({"owner": owners, "second": states[state.name("second")]})
+    return found.select(pl.col("second").cum_max().forward_fill().over("owner")).to_series()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from umbel.aggregates.columns import Columns
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, lengths, numbers
 from umbel.state.runs.sorting import gathered
+from umbel.state.values import Array
 from umbel.types.schema import WEIGHT, Schema
 
 GROUP = "_key_group"
@@ -105,13 +106,12 @@ class Partials:
         fast = Partials(tuple(part for part in self.parts if part not in slow.parts))
         merged = fast.accumulate(states.drop(slow.columns), slots, others)
         bounds = [*np.flatnonzero(runs.changes(slots)).tolist(), len(slots)]
-        addends = (
-            each.addends(states, at, slots).select(list(at.schema(each.state(at))))
-            for each, at in rounded
-            if each.is_additive
-        )
-        parts = [each for one in addends for each in one if each.dtype.is_float() and each.null_count() < len(each)]
-        sums = [_running(each, bounds) for each in parts]
+        sums = list[pl.Series]()
+        for each, at in rounded:
+            if each.is_additive:
+                parts = each.addends(states, at, slots).select(list(at.schema(each.state(at))))
+                decay = each.decay(states, at, slots)
+                sums += [_running(part, bounds, decay) for part in parts if _has_floats(part)]
         return merged.with_columns(*sums, *slow._one_by_one(states, slots)).select(states.columns)
 
     def _one_by_one(self, states: pl.DataFrame, slots: Ints) -> list[pl.Series]:
@@ -175,11 +175,19 @@ class Partials:
         return states.cast({name: dtype for name, dtype in self.columns.items() if states.schema[name] != dtype})
 
 
-def _running(values: pl.Series, bounds: Sequence[int]) -> pl.Series:
-    """Return running sums between bounds; each is the one before it, plus a value."""
+def _has_floats(part: pl.Series) -> bool:
+    return part.dtype.is_float() and part.null_count() < len(part)
+
+
+def _running(values: pl.Series, bounds: Sequence[int], decay: Array | None) -> pl.Series:
+    """Return running sums between bounds: the one before, times its decay, plus a value."""
     found = values.fill_null(0.0).to_numpy(writable=True)
     for low, high in pairwise(bounds):
-        np.add.accumulate(found[low:high], out=found[low:high])
+        if decay is None:
+            np.add.accumulate(found[low:high], out=found[low:high])
+        else:
+            pairs = zip(decay[low:high].tolist(), found[low:high].tolist(), strict=True)
+            found[low:high] = list(accumulate(pairs, lambda total, pair: total * pair[0] + pair[1], initial=0.0))[1:]
     return pl.Series(values.name, found)
 
 

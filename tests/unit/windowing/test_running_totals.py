@@ -12,7 +12,7 @@ import pytest
 from tests.deployed import Deployed
 from umbel.aggregates.columns import Columns
 from umbel.connectors import Webhook, source
-from umbel.datasets import Average, Count, Dataset, Stddev, Sum, dataset, field, pipeline
+from umbel.datasets import Average, Count, Dataset, ExpDecaySum, Stddev, Sum, dataset, field, pipeline
 from umbel.dtypes import Hopping
 from umbel.lib import inputs
 from umbel.runtime.batch import drain
@@ -124,3 +124,20 @@ def test_running_deviations_are_those_of_all_rows_so_far(values: list[list[float
     for begin in range(0, len(values), max(1, len(values) // 5)):
         rest = pl.concat([results[0][begin : begin + 1], states[begin + 1 : len(values)]])
         assert spread(rest, 1) == found[begin : len(values)]
+
+
+def test_running_decayed_sums_are_those_merged_one_by_one() -> None:
+    aggregate, state = ExpDecaySum(of="value", half_life="90s", window=EVER), Columns("value", Optional(Float()))
+    partials, weight = Partials(((aggregate, state),)), [pl.col("_weight").sum()]
+    chance, seconds = np.random.default_rng(7), np.cumsum(np.r_[0, np.tile([40, 7, -5, 100_000], 20)])
+    values = [None if number % 9 in (0, 4) else float(chance.normal()) * 10.0**number for number in range(-9, 72)]
+    rows = pl.DataFrame({"value": pl.Series(values, dtype=pl.Float64), "_time_first": seconds * 1_000_000})
+    rows = rows.with_columns(pl.lit(1, pl.Int64).alias("_weight"))
+    states = partials.lift(rows, np.ones(len(rows), np.bool_), weight)
+    owners = np.repeat([0, 1, 2], [40, 1, len(rows) - 41])
+    running = partials.accumulate_in_order(states, owners, weight)
+    total = states[:0]
+    for number, owner in enumerate(owners):
+        begins = np.arange(2 if number and owner == owners[number - 1] else 1) == 0
+        total = partials.merge(pl.concat([total, states[number : number + 1]])[-len(begins) :], begins, weight)
+        assert total.equals(running[number : number + 1]), number
