@@ -110,7 +110,7 @@ class Stddev(Aggregate):
         count = state["count"]
         variance = quotient(state["squares"] - quotient(state["sum"] * state["sum"], count), count)
         alone = state["center"] - state["center"]  # 0.0, and NaN if it is no finite number
-        deviation = quotient(variance.clip(lower_bound=0.0).sqrt(), count * 0 + _unit(state))
+        deviation = quotient(variance.clip(lower_bound=0.0).sqrt(), count * 0.0 + float(_unit(state)))
         spread = pl.when(count > 1).then(deviation).otherwise(alone)
         found = pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
         return nonfinite.spoiled(found, state)
