@@ -53,6 +53,8 @@ def _name_errors(names: Sequence[str], text: ClassText) -> Iterator[str]:
             yield f"field name '{name}' is reserved"
         if "." in name:
             yield f"field name '{name}' contains '.'"
+        if not name:
+            yield f"a field name is empty: {names}"
 
 
 def _field(cls: type, name: str, annotation: Any, dtype: DType, text: ClassText) -> Field:

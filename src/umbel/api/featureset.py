@@ -214,6 +214,8 @@ def _name_errors(names: list[str], text: ClassText) -> Iterator[str]:
             yield f"feature name '{name}' is reserved"
         if "." in name:
             yield f"feature name '{name}' contains '.'"
+        if not name:
+            yield f"a feature name is empty: {names}"
 
 
 def _feature(cls: type, name: str, annotation: Any, names: Mapping[str, Any], text: ClassText, where: str) -> Feature:

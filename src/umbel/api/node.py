@@ -366,7 +366,7 @@ class Node:
                 f"{subject}: column '{name}' must be an expression with .astype(type), found {typed!r}",
                 hint='assign(total=(col("a") + col("b")).astype(int))',
             )
-        return Assigned(name, typed.dtype, self._by_expression(subject, expression))
+        return Assigned(text_of(name, subject, "a column"), typed.dtype, self._by_expression(subject, expression))
 
     def _joined(self, other: Any) -> Node:
         from umbel.api.dataset import record_of

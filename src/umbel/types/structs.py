@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import keyword
 from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
@@ -94,6 +95,11 @@ def _check_body(cls: type, annotations: Mapping[str, Any], where: str | None) ->
         errors.append("metadata cannot be set on a struct: remove @meta")
     if APPLIED in vars(cls):
         errors.append("@source and @sink are for datasets: remove them")
+    errors += [
+        f"'{name}' cannot name a field: its constructor needs a Python identifier"
+        for name in annotations
+        if not name.isidentifier() or keyword.iskeyword(name)
+    ]
     for name, value in vars(cls).items():
         if name in annotations:
             errors.append(f"field '{name}' has the default value {value!r}: fields of structs have none")
