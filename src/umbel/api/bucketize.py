@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from umbel.errors import InvalidValue
+from umbel.types.dtype import Refused
 from umbel.types.dtypes import Datetime
 from umbel.types.windows import Hopping, Tumbling, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+YEAR_1 = datetime.min.replace(tzinfo=UTC) - EPOCH
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -21,6 +23,8 @@ def bucketize(timestamp: Any, window: Any) -> Any:
     Args:
         timestamp: a datetime, a value convertible to one, or a pandas Series of these; UTC when it has no zone.
         window: a duration (tumbling), a pair of duration and stride, a Tumbling or a Hopping.
+
+    Windows begin in the year 1 at the earliest, like those of `groupby`.
 
     Returns:
         A `Window`, or a Series of them; None for a missing timestamp.
@@ -38,14 +42,24 @@ def _ended(timestamp: Any, duration: timedelta, stride: timedelta) -> Window | N
     instant = _instant(timestamp)
     if instant is None:
         return None
-    begin = EPOCH + (instant - EPOCH - duration) // stride * stride
-    return Window(begin=begin, end=begin + duration)
+    begin = (instant - EPOCH - duration) // stride * stride
+    return Window(begin=EPOCH + max(begin, YEAR_1), end=EPOCH + max(begin + duration, YEAR_1))
 
 
 def _instant(timestamp: Any) -> datetime | None:
     if not isinstance(timestamp, datetime) or timestamp != timestamp:  # noqa: PLR0124  pandas' NaT is a datetime
-        return Datetime().accept(timestamp)  # type: ignore[no-any-return]
-    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+        try:
+            return Datetime().accept(timestamp)  # type: ignore[no-any-return]
+        except Refused as error:
+            hint = "pass a datetime, or a Series of these"
+            raise InvalidValue(f"bucketize: {error.message}", hint=hint) from None
+    if hasattr(timestamp, "to_pydatetime"):
+        return _utc(timestamp.to_pydatetime(warn=False))
+    return _utc(timestamp)
+
+
+def _utc(instant: datetime) -> datetime:
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _lengths(window: Any) -> tuple[timedelta, timedelta]:

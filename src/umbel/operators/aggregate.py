@@ -21,7 +21,7 @@ from umbel.operators.aggregate_rules import check_aggregate
 from umbel.operators.operator import NEVER, Clock, Keyed
 from umbel.state.runs.rules import TableSchema
 from umbel.state.tables import State
-from umbel.types import dtypes
+from umbel.types import dtypes, epochs
 from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
 from umbel.types.windows import SECOND, Continuous, Hopping, Session, Tumbling
 from umbel.windowing import pane_kernel
@@ -367,7 +367,7 @@ class EmittedAggregation(Aggregation):
             return None
         moves = any(isinstance(each, Continuous) for each in self.windows)  # results come out at any instant
         if clock.watermark is None and (moves or isinstance(self.window, Session)):
-            return LATER  # all is emitted and corrected
+            return epochs.LAST if moves else LATER  # all is emitted and corrected
         if moves:
             return micros(late) - 1  # rows at the watermark may still arrive
         return micros(late) // SECOND * SECOND - self.lookback

@@ -8,6 +8,7 @@ import polars as pl
 from umbel.changes.versions import consolidate
 from umbel.local.runner import LocalRunner
 from umbel.operators.aggregate import LookedUpAggregation
+from umbel.types import epochs
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 from umbel.windowing.points import TIME
 
@@ -37,7 +38,8 @@ def change_points(runner: LocalRunner, dataset: str, operator: LookedUpAggregati
     history = runner.history(dataset)
     if history.is_empty():
         return pl.DataFrame(schema=schema.polars())
-    points = operator.moments(history).sort(*operator.keys, TIME)
+    moments = operator.moments(history)
+    points = moments.filter(pl.col(TIME).to_physical() <= epochs.LAST).sort(*operator.keys, TIME)
     rows, found = runner.lookups.offline(dataset, points.select(operator.keys), points[TIME])
     compacted = [pl.lit(0.0).alias(each.into_field) for each in operator.aggregates if each.needs_instant]
     return rows.with_columns(compacted).filter(found).sort(schema.timestamp, maintain_order=True)

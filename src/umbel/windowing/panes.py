@@ -26,6 +26,7 @@ from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
 from umbel.state.numbered_keys import KeyRanges
 from umbel.state.runs.sorting import order_of
 from umbel.state.tables import State
+from umbel.types import epochs
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous, Hopping, Tumbling
 from umbel.windowing.grids import ALWAYS, LATER, Grid, HoppingGrid, grid_of
@@ -231,7 +232,8 @@ class Panes:
         if not self.is_key:
             return []
         low, high = self.grids[0].covers(results.ends)
-        return [pl.Series(BEGIN, low).cast(INSTANT), pl.Series(END, high).cast(INSTANT)]
+        # before year 1 there are no instants: no user's function or lookup could take such a begin
+        return [pl.Series(BEGIN, np.maximum(low, epochs.FIRST)).cast(INSTANT), pl.Series(END, high).cast(INSTANT)]
 
     def _states(self, panes: pl.DataFrame, number: int, results: Results) -> pl.DataFrame:
         grid, partials = self.grids[number], self._needed(number)

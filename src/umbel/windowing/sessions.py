@@ -19,6 +19,7 @@ from umbel.changes.runs import Flags, Ints
 from umbel.changes.versions import TIME, difference
 from umbel.state.numbered_keys import KeyRanges
 from umbel.state.tables import State
+from umbel.types import epochs
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Session
 from umbel.windowing.grids import ALWAYS, LATER
@@ -166,7 +167,7 @@ class Sessions:
         if self.is_final:
             over = self._over(sessions)
             sessions = sessions.filter((mark < over) & (over <= horizon))
-        end = (pl.col(LAST) + 1).cast(INSTANT)
+        end = (pl.col(LAST) + 1).clip(upper_bound=epochs.LAST).cast(INSTANT)
         spans = sessions.select(ID, end.alias(TIME), pl.col(FIRST).cast(INSTANT).alias(BEGIN), end.alias(END))
         values = self.partials.results(sessions, self.aggregates, for_emission=True)
         rows = pl.DataFrame([*spans.get_columns(), *values])

@@ -48,6 +48,7 @@ def test_what_else_is_an_instant() -> None:
 
 for passed in (3, Continuous("1h"), ("1h",), None):
     refused.add(f"window {passed}", lambda passed=passed: bucketize(EPOCH, passed), ValueError, "bucketize")
+refused.add("a list of instants", lambda: bucketize([EPOCH], "1h"), ValueError, "bucketize", "expected datetime")
 refused.add("forever", lambda: bucketize(EPOCH, Hopping("forever", "1h")), ValueError, "forever")
 
 

@@ -15,9 +15,9 @@ from umbel.operators.aggregate import aggregate as made
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Clock
 from umbel.types import dtypes as d
+from umbel.types.epochs import LAST
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
-from umbel.windowing.grids import LATER
 from umbel.windowing.tiling import Tiling
 
 HOUR, DAY, EVER = Continuous("1h"), Continuous("1d"), Continuous("forever")
@@ -232,4 +232,4 @@ def test_results_come_up_to_the_watermark_or_what_has_come() -> None:
     awaited = Clock(stream_time=at, waits=True)
     assert (moving._horizon(awaited), fixed._horizon(awaited)) == (None, None)
     without = Clock(stream_time=at)
-    assert (moving._horizon(without), fixed._horizon(without)) == (LATER, micros - 500_000)
+    assert (moving._horizon(without), fixed._horizon(without)) == (LAST, micros - 500_000)
