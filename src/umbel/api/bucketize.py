@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -47,15 +48,14 @@ def _ended(timestamp: Any, duration: timedelta, stride: timedelta) -> Window | N
 
 
 def _instant(timestamp: Any) -> datetime | None:
-    if not isinstance(timestamp, datetime) or timestamp != timestamp:  # noqa: PLR0124  pandas' NaT is a datetime
-        try:
-            return Datetime().accept(timestamp)  # type: ignore[no-any-return]
-        except Refused as error:
-            hint = "pass a datetime, or a Series of these"
-            raise InvalidValue(f"bucketize: {error.message}", hint=hint) from None
-    if hasattr(timestamp, "to_pydatetime"):
-        return _utc(timestamp.to_pydatetime(warn=False))
-    return _utc(timestamp)
+    if isinstance(timestamp, datetime) and timestamp == timestamp:  # noqa: PLR0124  pandas' NaT is a datetime
+        with suppress(OverflowError):  # an offset leads out of the first or the last year
+            return _utc(timestamp.to_pydatetime(warn=False) if hasattr(timestamp, "to_pydatetime") else timestamp)
+    try:
+        return Datetime().accept(timestamp)  # type: ignore[no-any-return]
+    except Refused as error:
+        hint = "pass a datetime, or a Series of these"
+        raise InvalidValue(f"bucketize: {error.message}", hint=hint) from None
 
 
 def _utc(instant: datetime) -> datetime:

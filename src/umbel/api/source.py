@@ -20,7 +20,9 @@ from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.definitions.env import selector
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.types.dtypes import Datetime
 from umbel.types.durations import parse_duration
+from umbel.types.epochs import YEARS
 
 if TYPE_CHECKING:
     from umbel.transform.configuration import Configuration
@@ -245,6 +247,8 @@ def period(subject: str, since: Any, until: Any) -> tuple[datetime | None, datet
     for name, value in {"since": since, "until": until}.items():
         if value is not None and not isinstance(value, datetime):
             raise InvalidType(f"{subject}: {name} must be a datetime, found {value!r}", hint="datetime(2024, 1, 31)")
+        if value is not None and Datetime().convert_objects([value]).errors:
+            raise InvalidValue(f"{subject}: {name} {value}: {YEARS}", hint="leave it out, or give another")
     start, end = _utc(since), _utc(until)
     if start is not None and end is not None and start > end:
         raise InvalidValue(

@@ -46,7 +46,7 @@ StructType = Annotated[DType, Constant("struct", _record)]
 def _instant(site: Site) -> DType:
     try:
         _made(dict(site.constants))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise compile_error(f"datetime: {error}") from None
     return Datetime()
 

@@ -69,7 +69,8 @@ class Datetime(DType):
 
     def _instant(self, value: Any) -> int | None:
         if isinstance(value, datetime):
-            return _of_datetime(value)
+            at = _of_datetime(value)  # an offset leads out of the first and the last year
+            return at if epochs.FIRST <= at <= epochs.LAST else None
         if isinstance(value, date):
             return (value.toordinal() - _EPOCH_DAY) * _DAY_US
         if isinstance(value, np.datetime64):
