@@ -226,11 +226,12 @@ class FunctionStep(Step):
                 )
             returned = returned.to_frame()
         if not isinstance(returned, pd.DataFrame):
-            expected = "a Series" if len(names) == 1 else "a DataFrame"
+            expected, kind = "a Series" if len(names) == 1 else "a DataFrame", type(returned)
+            package = "" if kind.__module__ == "builtins" else f"{kind.__module__.partition('.')[0]}."
             raise ExtractorFailed(
-                f"{self.title} returned {type(returned).__name__}, expected {expected}",
+                f"{self.title} returned {package}{kind.__name__}, expected {expected}",
                 where=self.function.where or None,
-                hint="return a Series named after the feature, or a DataFrame with a column for each output",
+                hint="return a pandas Series named after the feature, or a DataFrame with a column for each output",
             )
         columns = [
             (str(name).removeprefix(f"{self.featureset}."), column) for name, column in in_order(returned).items()

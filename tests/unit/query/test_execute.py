@@ -230,6 +230,7 @@ def test_rows_are_matched_by_position_unless_the_index_says_which_they_are():
     [
         (pd.Series([1, 2]), Int(), "without a name"),
         ([1, 2], Int(), "returned list, expected a Series"),
+        (pl.Series("c", [1, 2]), Int(), "returned polars.Series, expected a Series"),
         (pd.Series(["x", "y"], name="c"), Int(), r"returned invalid schema: feature 'c': expected int, found texts"),
         (pd.Series([1, 2], name="c"), Str(), r"returned invalid schema: feature 'c': expected str, found numbers"),
         (pd.Series([1.5, 2.5], name="c"), Int(), r"returned invalid schema: feature 'c': expected int, got 1.5"),
