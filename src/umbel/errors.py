@@ -41,8 +41,9 @@ class UmbelError(Exception):
     """Seconds after which a retry may succeed, None if it cannot or if the time is unknown."""
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        message = encodable(message)
         super().__init__(message)
-        self.message, self.where, self.hint = message, where, hint
+        self.message, self.where, self.hint = message, where, None if hint is None else encodable(hint)
         self.raised_at = _users_line()
 
     def __str__(self) -> str:
@@ -103,18 +104,28 @@ def line_of(error: BaseException) -> str | None:
     return found
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: BaseException, *, always: bool = False) -> str:
     """Return the text of an exception of user code, shortened.
 
     A class of the user's may fail to make one.
+
+    Args:
+        error: the exception.
+        always: True where nothing else would report it: also if making the text raises KeyboardInterrupt or MemoryError.
     """
     try:
         text = error.message if isinstance(error, UmbelError) else str(error)
-    except (KeyboardInterrupt, MemoryError):
-        raise
-    except BaseException as failed:  # noqa: BLE001  it is code of the user
+    except BaseException as failed:
+        if isinstance(failed, KeyboardInterrupt | MemoryError) and not always:
+            raise
         return f"its text cannot be made: {type(failed).__name__}"
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
+    shown = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
+    return encodable(shown)
+
+
+def encodable(text: str) -> str:
+    """Return text that UTF-8 can have: unpaired surrogates, as in names of files, are escaped."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _is_users(frame: FrameType) -> bool:

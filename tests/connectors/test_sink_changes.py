@@ -141,11 +141,17 @@ def test_a_sink_that_is_taken_away_and_added_again_gets_the_rest(tables: Tables,
 
 
 def test_a_writer_that_exits_is_tried_again(tables: Tables, made: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, exits = TableWriter.write, ["not today"]
+    """One whose text cannot be made ended the thread, without a word in the status."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise MemoryError
+
+    write, errors = TableWriter.write, [SystemExit("not today"), Mute()]
 
     def exiting(*arguments: Any) -> None:
-        if exits:
-            raise SystemExit(exits.pop())
+        if errors:
+            raise errors.pop()
         write(*arguments)
 
     monkeypatch.setattr(TableWriter, "write", exiting)
@@ -154,6 +160,7 @@ def test_a_writer_that_exits_is_tried_again(tables: Tables, made: Shop, monkeypa
         made.drain()
         wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
     assert "sink of 'Large': not today" in events(made)
+    assert "sink of 'Large': its text cannot be made: MemoryError" in events(made)
 
 
 def test_each_reason_is_reported(tables: Tables, made: Shop) -> None:

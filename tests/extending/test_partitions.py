@@ -197,6 +197,57 @@ def test_a_partition_that_misbehaves_is_named_and_holds_up_no_other_one(
         place.close()
 
 
+def test_names_and_errors_may_have_halves_of_characters(
+    server: Shelves, read: Callable[[Read], Read], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As names of files have that are not UTF-8: such a row, or such an error, stopped all sources with each batch."""
+    from umbel_extras.shelf import ShelfReader
+
+    def broken(_: Any, partition: str, offset: Any) -> Iterator[Page]:
+        if partition == "b":
+            raise InvalidType("caf\udce9")
+        return iter([] if offset else [Page([{"n": 1, "t": START}, {"n": "x", "t": START}], 1)])
+
+    read(broken)
+    monkeypatch.setattr(ShelfReader, "partitions", lambda _: ["a\udce9", "b"])
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "a")])
+        until(place, lambda: place.deployment.catalog.counts().get(("Seen", "dead")) == 2)
+        assert place.deployment.catalog.counts()["Seen", "rows"] == 1
+        assert {each.position for each in letters(place)} == {
+            "Shelf 'shelf': a\\udce9, row 1",
+            "Shelf 'shelf', report 2",
+        }
+        assert "caf\\udce9" in {each.reason for each in letters(place)}
+    finally:
+        stop_polling(tmp_path)
+        place.close()
+
+
+def test_an_error_without_a_text_holds_up_no_other_partition(
+    server: Shelves, read: Callable[[Read], Read], tmp_path: Path
+) -> None:
+    """An exception whose text cannot be made ended the read of all partitions."""
+    from umbel_extras.shelf import Shelf
+
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise MemoryError
+
+    def failing(reader: Any, partition: str, offset: Any) -> Any:
+        if partition == "a":
+            raise Unprintable
+        return original(reader, partition, offset)
+
+    original = read(failing)
+    put(server, "b", range(1))
+    reading = Shelf(name="shelf", url=server.url).items("a", "b").reader_of(read_options(tmp_path))
+    with pytest.raises(Transient, match="partition 'a': Unprintable: its text cannot be made: MemoryError"):
+        reading.read_on(Poller())  # type: ignore[arg-type]
+    assert len(reading.stage.numbers()) == 1
+
+
 @pytest.mark.parametrize(("names", "kind"), [("ab", "type str"), (None, "None")])
 def test_names_of_partitions_come_in_a_list(
     server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: Any, kind: str

@@ -29,7 +29,7 @@ from umbel.connectors.staged_messages import message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
-from umbel.errors import InvalidType, Transient, UmbelError, text_of
+from umbel.errors import InvalidType, Transient, UmbelError, encodable, text_of
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
@@ -130,10 +130,10 @@ class PagedSource(StagedSource):
             poller.lag = SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None)
             partitions = self._answered(lambda: self._partitions(reader))
             self._note(partitions, reading)
-            poller.unread = frozenset(partitions)
+            poller.unread = set(partitions)
             reading.failing &= poller.unread
             reading.postponed = [] if poller.may_retry else sorted(reading.failing)
-            partitions = [each for each in partitions if each not in reading.postponed]
+            partitions = [each for each in partitions if poller.may_retry or each not in reading.failing]
         if not self._copy(reader, partitions, reading):
             return every
         rest = max(0.0, seconds_left(begun_at, every)) if wait > 0 else every
@@ -191,7 +191,7 @@ class PagedSource(StagedSource):
                     self._take(partition, page, reading.offsets)
                     turns.append((partition, pages))
                 elif poller.unread is not None:
-                    poller.unread -= {partition}
+                    poller.unread.discard(partition)
             except BaseException as error:  # noqa: BLE001  of another package's code, asyncio's CancelledError too
                 reading.fail(partition, self._failure(error, f"partition '{partition}': "))
                 continue
@@ -271,7 +271,7 @@ class PagedSource(StagedSource):
         """Return an error of another package's code as a transient one, with its line."""
         if isinstance(error, UmbelError):
             return error
-        text = f"{self.title}: {subject}{type(error).__name__}: {text_of(error):.300}"
+        text = f"{self.title}: {subject}{type(error).__name__}: {text_of(error, always=True):.300}"
         line = _line_in(error, type(self.connector).__module__)
         made = Transient(f"{text} (at {line})" if line else text, hint="see that the system runs and can be reached")
         made.__cause__ = error
@@ -311,7 +311,7 @@ class PagedSource(StagedSource):
         messages = self.messages_of(staged)
 
         def where(row: int) -> str:
-            return f"{self.title}: {part.facts['partition']}, row {part.first + first + row}"
+            return encodable(f"{self.title}: {part.facts['partition']}, row {part.first + first + row}")
 
         def text(row: int) -> bytes:
             if messages is not None:

@@ -75,7 +75,7 @@ class Poller:
         """The last part that a batch reads, and the last one that the batches before that one read."""
         self.lag = SourceLag()
         """What the server has beyond what was staged."""
-        self.unread: frozenset[str] | None = None
+        self.unread: set[str] | None = None
         """The partitions that the server has more of; None if the source has none, or before that is known."""
         self.due = math.inf
         """Seconds until the rest of a source is to be read of which a part failed."""
@@ -175,7 +175,7 @@ class Poller:
                 self._report(error)
             return self._failed(None)
         except BaseException as error:  # the thread must not end: the source would be read no more
-            self.trouble = f"{type(error).__name__}: {text_of(error)}"[:500]
+            self.trouble = f"{type(error).__name__}: {text_of(error, always=True)}"[:500]
             log.exception("%s: %s", self.source.title, type(error).__name__)
             return self._failed(None)
         if self.due < math.inf:  # what failed before is still to be read
@@ -248,7 +248,8 @@ def reader_state(folder: Path) -> tuple[SourceLag, str]:
 def unread_of(folder: Path) -> frozenset[str] | None:
     """Return the partitions with rows that were not read into a folder; None if unknown."""
     found = _POLLERS.get(folder)
-    return found.unread if found is not None else None
+    unread = found.unread if found is not None else None
+    return None if unread is None else frozenset(unread)
 
 
 def stop_polling(folder: Path) -> None:

@@ -21,6 +21,7 @@ import polars as pl
 from umbel.api.secrets import provide_secrets
 from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, SinkWriter
 from umbel.definitions.arguments import WAIT
+from umbel.errors import UmbelError, text_of
 from umbel.log.change_tail import BATCH
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
@@ -286,6 +287,11 @@ class _Range:
     is_split: bool | None = None
 
 
+def _trouble(error: BaseException) -> str:
+    text = str(error) if isinstance(error, UmbelError) else text_of(error, always=True)
+    return text or type(error).__name__
+
+
 @dataclass(frozen=True, slots=True)
 class _Running:
     """A delivery that runs: sink, thread, the event that ends it, and progress."""
@@ -364,7 +370,7 @@ class Deliveries:
                     self._report("info", f"{title}: it answers again")
                 wait, failed = max(INTERVAL, progress.every), 0.0
             except BaseException as error:  # noqa: BLE001  also SystemExit of a package's writer: the sink is tried again
-                if progress.trouble != (trouble := str(error) or type(error).__name__):
+                if progress.trouble != (trouble := _trouble(error)):
                     progress.trouble = trouble
                     self._report("warning", f"{title}: {trouble}")
                 wait = failed = min(LONGEST_WAIT, failed * 2 or INTERVAL * 2)

@@ -143,7 +143,7 @@ class KinesisSource(StagedMessages):
             reading = self._described(reading)
         if reading is None:
             return min(LONGEST_WAIT, (self.connector.starts_at or 0.0) - time.time())
-        poller.unread = reading.unread
+        poller.unread = set(reading.unread)
         shards = reading.due(CONNECTIONS)
         if shards and not self.has_room(poller):
             return POLL
@@ -158,7 +158,7 @@ class KinesisSource(StagedMessages):
             if each.error and (not is_alone or reading.is_failing(each.shard)):
                 raise each.error
         poller.progressed(SourceLag(seconds=max(reading.behind.values(), default=None)))
-        poller.unread = reading.unread
+        poller.unread = set(reading.unread)
         self.stage.expire(poller.consumed + 1)
         return reading.rest
 
