@@ -1,4 +1,4 @@
-"""A collector killed again and again: each answered event is there exactly once, no other twice."""
+"""A collector killed again and again, or without its folder: each answered event is there exactly once, no other twice."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.collecting import CollectorProcess, stored
+from tests.deployed import wait_until
 from tests.seeds import new_seed
 
 
@@ -106,3 +107,21 @@ def test_nothing_is_lost_or_doubled(tmp_path: Path, processes: str, kills: int) 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_nothing_is_lost_or_doubled_in_100_kills_each(tmp_path: Path, processes: str) -> None:
     check(tmp_path, 100, new_seed(), "--processes", processes)
+
+
+def test_a_folder_that_is_gone_takes_no_events_and_is_not_ready(tmp_path: Path) -> None:
+    """Each event was refused, and /readyz said "ready": a load balancer went on sending them there."""
+    collector = CollectorProcess(tmp_path)
+    collector.wait()
+    assert collector.post({}).status_code == 200
+    collector.directory.rename(tmp_path / "away")
+    wait_until(lambda: collector.http.get("/readyz").status_code == 503, lambda: collector.said)
+    assert "the folder of events cannot be used: No such file" in collector.http.get("/readyz").text
+    refused = collector.post({})
+    assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
+    assert "its disk is there" in refused.json()["hint"]
+    (tmp_path / "away").rename(collector.directory)
+    wait_until(lambda: collector.post({}).status_code == 200, lambda: collector.said)
+    assert collector.http.get("/readyz").status_code == 200
+    collector.stop()
+    assert len(stored(collector.directory)) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,7 @@ from umbel.log.readers import positions
 from umbel.log.reading import IngestReader
 from umbel.log.segments import ORIGIN, LogPosition, segments_in
 from umbel.log.tail import Tail
-from umbel.runtime.limits import Limits
+from umbel.runtime.limits import Limits, disk_trouble
 
 EXPIRE_EVERY = 60.0
 """Seconds between two looks for events that are past their retention."""
@@ -38,8 +37,8 @@ class CollectorBacklog:
     ) -> None:
         self._directory, self._streams, self._limits, self._totals = directory, streams, limits, totals
         self._retention, self._expired_at = retention, 0.0
-        self.full = ""
-        """Why no events are accepted now; empty if they are."""
+        self.full = self._remedy = ""
+        """Why no events are accepted now, and what to do; empty if they are."""
 
     def check(self, refused: str) -> None:
         """Refuse events while there is no room for more, or too many wait.
@@ -51,7 +50,7 @@ class CollectorBacklog:
             Overloaded: the reason.
         """
         if self.full:
-            raise Overloaded(self.full, hint="make room on the disk, or set UMBEL_DISK_RESERVE")
+            raise Overloaded(self.full, hint=self._remedy)
         if refused:
             raise Overloaded(
                 refused, hint="send it again after Retry-After seconds; umbel collect streams shows readers"
@@ -59,10 +58,7 @@ class CollectorBacklog:
 
     def look(self) -> None:
         """Measure the backlog of each stream and the free disk; delete old events."""
-        free, reserve = shutil.disk_usage(self._directory).free, self._limits.disk_reserve
-        self.full = (
-            f"the disk is nearly full: {free:,} bytes are free, {reserve:,} are reserved" if free < reserve else ""
-        )
+        self.full, self._remedy = disk_trouble(self._directory, self._limits.disk_reserve)
         streams = list(self._streams.opened.values())
         found = {each.name: self._waiting(each.name, each.log) for each in streams}
         for each in streams:

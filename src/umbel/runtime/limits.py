@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from umbel.errors import InvalidType, InvalidValue
@@ -116,3 +117,23 @@ def _read(name: str, parse: Callable[[str], T], default: T) -> T:
         raise InvalidValue(
             f"the environment variable {name} is {text!r:.80}: {error.message}", hint=error.hint
         ) from None
+
+
+def disk_trouble(directory: Path, reserve: int) -> tuple[str, str]:
+    """Return why a folder takes no events, and the remedy; empty if it does.
+
+    Args:
+        directory: the folder.
+        reserve: bytes that must be free.
+    """
+    try:
+        disk = os.statvfs(directory)
+    except OSError as error:
+        return f"the folder of events cannot be used: {error.strerror}", "see that its disk is there"
+    if disk.f_flag & os.ST_RDONLY:
+        return "the disk is read-only", "see the log of the system, and make it writable"
+    free = disk.f_bavail * disk.f_frsize
+    if free >= reserve:
+        return "", ""
+    reason = f"the disk is nearly full: {free:,} bytes are free, {reserve:,} are reserved"
+    return reason, "make room on the disk, or set UMBEL_DISK_RESERVE"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Mapping
 
 from umbel.errors import Overloaded
 from umbel.processes.status import read_status
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.freshness import Endpoint, Lag, backlogs
-from umbel.runtime.limits import Limits
+from umbel.runtime.limits import Limits, disk_trouble
 from umbel.serving.threads import ThreadPool
 
 EVERY = 1.0
@@ -36,7 +35,7 @@ class Backlog:
         self._deployment, self._limits = deployment, limits
         self._threads = ThreadPool("backlog", 1)
         self._refused: Mapping[Endpoint, str] = {}
-        self._full = ""
+        self._full = self._remedy = ""
 
     def check(self, webhook: str, endpoint: str) -> None:
         """Refuse events while too many wait.
@@ -45,7 +44,7 @@ class Backlog:
             Overloaded: the reason.
         """
         if self._full:
-            raise Overloaded(self._full, hint="make room on the disk, or set UMBEL_DISK_RESERVE")
+            raise Overloaded(self._full, hint=self._remedy)
         reason = self._refused.get((webhook, endpoint))
         if reason is not None:
             raise Overloaded(reason, hint="send it again later; the worker's state is in /readyz?deep and umbel doctor")
@@ -61,10 +60,7 @@ class Backlog:
 
     def look(self) -> None:
         """Measure the backlog of each endpoint and the free disk space."""
-        free, reserve = shutil.disk_usage(self._deployment.directory).free, self._limits.disk_reserve
-        self._full = (
-            f"the disk is nearly full: {free:,} bytes are free, {reserve:,} are reserved" if free < reserve else ""
-        )
+        self._full, self._remedy = disk_trouble(self._deployment.directory, self._limits.disk_reserve)
         found = backlogs(self._deployment)
         # Without any worker so far, events are not expected to be processed soon: only bytes count.
         is_old = self._limits.backlog_age if read_status(self._deployment.directory) else 0.0

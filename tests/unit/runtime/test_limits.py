@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from umbel.errors import InvalidValue
-from umbel.runtime.limits import Limits
+from umbel.runtime.limits import Limits, disk_trouble
 
 
 def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +56,14 @@ def test_the_reference_has_them_all_with_their_defaults() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(name, row[1])
             assert Limits.from_environment() == Limits(), name
+
+
+def test_a_disk_that_takes_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error Linux makes a file system read-only: each event was refused, and /readyz said "ready"."""
+    assert disk_trouble(tmp_path, 0) == ("", "")
+    assert disk_trouble(tmp_path, 1 << 60)[0].startswith("the disk is nearly full: ")
+    assert disk_trouble(tmp_path / "gone", 0)[0] == "the folder of events cannot be used: No such file or directory"
+    facts = [*os.statvfs(tmp_path)]
+    facts[8] |= os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(facts))
+    assert disk_trouble(tmp_path, 0)[0] == "the disk is read-only"
