@@ -39,7 +39,7 @@ class ParquetFormat:
             with stored.open() as file:
                 groups = _groups(_opened(file).metadata)
         except (pa.ArrowException, OSError) as error:
-            if not _is_content(error):
+            if not is_content(error):
                 raise
             yield Piece(0, None, whole, is_last=True)  # the reader of the piece reports the error
             return
@@ -65,7 +65,7 @@ class ParquetFormat:
             with stored.open() as file:
                 sizes = _sizes(_opened(file).metadata, requested)
         except (pa.ArrowException, OSError) as error:
-            if not _is_content(error):
+            if not is_content(error):
                 raise
             yield Piece(0, None, stored.size(), is_last=True)  # the reader of the piece reports the error
             return
@@ -95,7 +95,7 @@ class ParquetFormat:
                     yield framed(part, with_absent(Raw(frame, pl.concat([rejects({}), *refused])), requested), row)
                     row += frame.height
         except (pa.ArrowException, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            if not _is_content(error):
+            if not is_content(error):
                 raise
             yield unreadable(part, f"not a readable Parquet file: {error}", row)
 
@@ -121,7 +121,7 @@ def _is_part_of(path: str, columns: Collection[str]) -> bool:
     return any(path == name or path.startswith(f"{name}.") for name in columns)
 
 
-def _is_content(error: BaseException) -> bool:
+def is_content(error: BaseException) -> bool:
     """Return True for an error of a file's content, False for one of its storage."""
     return not isinstance(error, OSError) or (error.errno is None and not isinstance(error, FileNotFoundError))
 

@@ -19,7 +19,7 @@ from umbel.connectors.buckets import Bucket, Stored
 from umbel.errors import InvalidValue, misspelt
 from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
-from umbel.formats.parquet import ParquetFormat
+from umbel.formats.parquet import ParquetFormat, is_content
 from umbel.formats.pieces import FilePart, FileRows
 from umbel.formats.stored import LocalFile
 from umbel.offline.parts import PART_BYTES, PART_ROWS, InputPart, InputSlice, packed
@@ -276,12 +276,15 @@ def _parquet_columns(bucket: Bucket, file: Stored) -> tuple[int, list[str]]:
     import pyarrow.parquet as pq
 
     try:
-        with bucket.opened(file.path) as source:
+        with BucketFile(bucket, file).open() as source:
             parquet = pq.ParquetFile(source)
             return parquet.metadata.num_rows, [str(name) for name in parquet.schema_arrow.names]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
+        if not is_content(error):
+            raise
         raise InvalidValue(
-            f"input file '{file.path}' is not a readable Parquet file: {error}", hint="is its format another?"
+            f"input file '{file.path}' is not a readable Parquet file: {error}",
+            hint="is it damaged, encrypted, or of another format?",
         ) from error
 
 

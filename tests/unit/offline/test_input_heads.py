@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from umbel.connectors.buckets import FolderBucket
@@ -55,3 +56,15 @@ def test_columns_behind_a_long_header_are_checked(tmp_path: Path) -> None:
 def test_a_file_without_rows_is_empty(tmp_path: Path, name: str, content: str, form: str | CSV) -> None:
     with pytest.raises(InvalidValue, match="the input is empty"):
         check(tmp_path, name, content, form)
+
+
+def test_a_damaged_footer_is_no_trouble_of_the_storage(tmp_path: Path) -> None:
+    """The client was to try again, and to see whether the storage can be reached; so it was for an encrypted file."""
+    pl.DataFrame({"at": [0], "n": [1]}).write_parquet(tmp_path / "good.parquet")
+    content = (tmp_path / "good.parquet").read_bytes()
+    footer = int.from_bytes(content[-8:-4], "little")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.parquet").write_bytes(content[: -8 - footer] + b"\xff" * footer + content[-8:])
+    bucket = FolderBucket(tmp_path, "data", "bucket 'data'")
+    with pytest.raises(InvalidValue, match=r"'a.parquet' is not a readable Parquet file(?s:.*)damaged, encrypted"):
+        check_columns(bucket, "parquet", tuple(bucket.listed("")), REQUESTED, tmp_path)
