@@ -93,8 +93,7 @@ class StagedSource(SplitSource):
 
     def has_room_now(self, poller: Poller) -> bool:
         """Return whether less is staged that no batch has read than reading waits for."""
-        waiting = sum(self.stage.part(each).size for each in self.stage.numbers() if each > poller.planned)
-        return waiting < AHEAD_BYTES
+        return self.stage.size_after(poller.planned) < AHEAD_BYTES
 
     def report(self, error: UmbelError) -> None:
         """Stage an error as a rejected record, for the dead letters.

@@ -12,8 +12,9 @@ import os
 import struct
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
@@ -65,6 +66,31 @@ class StagedPart:
     facts: Mapping[str, Any]
 
 
+@dataclass
+class UnreadParts:
+    """Parts that no batch has read, in order.
+
+    Listing thousands of files for each new one would take longer than writing it.
+
+    Args:
+        parts: the parts.
+        size: their bytes.
+    """
+
+    parts: deque[StagedPart] = field(default_factory=deque)
+    size: int = 0
+
+    def add(self, part: StagedPart) -> None:
+        """Add a new part."""
+        self.parts.append(part)
+        self.size += part.size
+
+    def forget(self, until: int) -> None:
+        """Leave out the parts up to a number."""
+        while self.parts and self.parts[0].number <= until:
+            self.size -= self.parts.popleft().size
+
+
 @dataclass(frozen=True)
 class Stage:
     """The staged rows of one source, and the state of its reader.
@@ -85,6 +111,25 @@ class Stage:
     def _written(self) -> list[StagedPart]:
         """The last part written by this process, which then is the only one that writes."""
         return []
+
+    @cached_property
+    def _unread(self) -> list[UnreadParts]:
+        """The parts after the number of the last `size_after`; none before the first one."""
+        return []
+
+    def size_after(self, number: int) -> int:
+        """Return the bytes of the parts after a number, for the process that writes.
+
+        Args:
+            number: of a part; it never decreases.
+        """
+        if not self._unread:
+            self._unread.append(UnreadParts())
+            for each in self.numbers():
+                if each > number:
+                    self._unread[0].add(self.part(each))
+        self._unread[0].forget(number)
+        return self._unread[0].size
 
     def numbers(self) -> list[int]:
         """Return the numbers of the parts, sorted."""
@@ -160,6 +205,8 @@ class Stage:
         number, first = (before.number + 1, before.first + before.rows) if before else (1, 0)
         self._write(number, first, content, rows, facts)
         self._written[:] = [self.part(number)]
+        for unread in self._unread:
+            unread.add(self._written[0])
         return self._written[0]
 
     def _write(self, number: int, first: int, content: bytes, rows: int, facts: Mapping[str, Any]) -> None:

@@ -186,3 +186,21 @@ def test_a_part_that_is_written_while_the_folder_is_listed_is_not_passed_over(
         stage.append(ROWS, {})
     monkeypatch.setattr(os, "listdir", lambda _: [f"{number:012d}.rows" for number in listings.pop(0)])
     assert stage.numbers() == [1, 2, 3]
+
+
+def test_parts_are_listed_once_to_know_how_much_is_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of ten minutes were listed for each new one: 3,000 pages took ten seconds, and the next 3,000 thirty."""
+    listings = list[Path]()
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: listings.append(folder) or listdir(folder))
+    stage, rows = Stage(tmp_path), pl.DataFrame({"a": [1]})
+    sizes = [stage.append(rows, {"n": "x" * number}).size for number in range(20)]
+    stage = Stage(tmp_path)
+    assert stage.size_after(3) == sum(sizes[3:])
+    listings.clear()
+    for number in range(20, 40):
+        sizes.append(stage.append(rows, {"n": "x" * number}).size)
+        assert stage.size_after(number - 10) == sum(sizes[number - 10 :])
+    assert len(listings) <= 1
+    assert stage.size_after(40) == 0
+    assert Stage(tmp_path).size_after(0) == sum(sizes)
