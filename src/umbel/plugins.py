@@ -228,10 +228,17 @@ def name_of(kind: type) -> str:
                 registry.check(entry, kind)
                 return _written(entry, kind)
     group = next((group for group, registry in REGISTRIES.items() if issubclass(kind, registry.base)), "umbel.…")
+    is_importable = kind.__module__ != "__main__" and "<locals>" not in kind.__qualname__
+    target = f"{kind.__module__}:{kind.__qualname__}" if is_importable else f"your_package.module:{kind.__name__}"
+    move = (
+        ""
+        if is_importable
+        else "move it to the top of a module of a package: servers and workers import it from there; "
+    )
     raise PackageError(
         f"'{_spelled(kind)}' cannot be sent: no installed package registers it",
-        hint=f'declare it as an entry point of your package: [project.entry-points."{group}"] '
-        f'{kind.__name__.lower()} = "{kind.__module__}:{kind.__qualname__}", and install the package',
+        hint=f'{move}declare it as an entry point of your package: [project.entry-points."{group}"] '
+        f'{kind.__name__.lower()} = "{target}", and install the package',
     )
 
 

@@ -163,6 +163,11 @@ def test_only_registered_classes_can_be_sent_and_read(install: Install) -> None:
     ) as refused:
         serde._name(more_ops.Beside)
     assert '[project.entry-points."umbel.operators"] beside = "more_ops:Beside"' in str(refused.value.hint)
+    for name, value in (("__module__", "__main__"), ("__qualname__", "made.<locals>.Beside")):
+        with pytest.raises(PackageError) as refused:  # as in a notebook, or within a function
+            serde._name(type("Beside", (more_ops.Beside,), {name: value}))
+        assert 'beside = "your_package.module:Beside"' in str(refused.value.hint)
+        assert "move it to the top of a module of a package" in str(refused.value.hint)
     for name in ("Beside", "stray", "Nothing", "RowWise"):
         with pytest.raises(
             PackageError, match=rf"'more_ops:{name}', which package 'more-ops' 1\.0 .* does not register"
