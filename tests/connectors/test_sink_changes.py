@@ -147,20 +147,26 @@ def test_a_writer_that_exits_is_tried_again(tables: Tables, made: Shop, monkeypa
         def __str__(self) -> str:
             raise MemoryError
 
-    write, errors = TableWriter.write, [SystemExit("not today"), Mute()]
+    write, close, errors = TableWriter.write, TableWriter.close, [SystemExit("not today"), Mute()]
 
     def exiting(*arguments: Any) -> None:
         if errors:
             raise errors.pop()
         write(*arguments)
 
+    def failing(writer: TableWriter) -> None:
+        close(writer)
+        raise OSError("closed before")
+
     monkeypatch.setattr(TableWriter, "write", exiting)
+    monkeypatch.setattr(TableWriter, "close", failing)
     with Deliveries(made.deployed.deployment):
         made.sell(20)
         made.drain()
         wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
-    assert "sink of 'Large': not today" in events(made)
-    assert "sink of 'Large': its text cannot be made: MemoryError" in events(made)
+    assert "sink of 'Large': SystemExit: not today" in events(made)
+    assert "sink of 'Large': Mute: its text cannot be made: MemoryError" in events(made)
+    assert "closed before" not in events(made)  # it hid the reason
 
 
 def test_each_reason_is_reported(tables: Tables, made: Shop) -> None:

@@ -114,10 +114,17 @@ class SinkDelivery:
         return True
 
     def close(self) -> None:
-        """Release the writer."""
+        """Release the writer.
+
+        An error of that is no reason for a delivery that failed before.
+        """
         writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        try:
+            if writer is not None:
+                writer.close()
+        except Exception as error:  # noqa: BLE001  of another package's code
+            target = self._sink.definition.connector.target
+            log.warning("sink of '%s': %s: closing it failed: %s", self._sink.dataset, target, _trouble(error))
 
     def _is_current(self, revision: int) -> bool:
         """Return whether the sink is in a revision with the same options."""
@@ -288,8 +295,10 @@ class _Range:
 
 
 def _trouble(error: BaseException) -> str:
-    text = str(error) if isinstance(error, UmbelError) else text_of(error, always=True)
-    return text or type(error).__name__
+    if isinstance(error, UmbelError):
+        return str(error)
+    text = text_of(error, always=True)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
