@@ -41,9 +41,9 @@ class UmbelError(Exception):
     """Seconds after which a retry may succeed, None if it cannot or if the time is unknown."""
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
-        message = encodable(message)
+        message = encodable(str(message))  # packages give exceptions, too
         super().__init__(message)
-        self.message, self.where, self.hint = message, where, None if hint is None else encodable(hint)
+        self.message, self.where, self.hint = message, where, None if hint is None else encodable(str(hint))
         self.raised_at = _users_line()
 
     def __str__(self) -> str:

@@ -85,6 +85,7 @@ def test_the_text_of_an_exception_of_user_code_is_short_and_always_there():
     assert (
         str(InvalidValue("caf\udce9", where="app.py:2", hint="\ud800")) == "caf\\udce9 (at app.py:2)\n  hint: \\ud800"
     )
+    assert text_of(InvalidValue(OSError("gone"))) == "gone"
     assert text_of(ValueError("x" * 2000)) == "x" * 2000
     assert text_of(ValueError("x" * 2001)) == "x" * 2000 + "… (2001 characters)"
 
