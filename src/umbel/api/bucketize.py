@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from umbel.errors import InvalidValue
+from umbel.types import epochs
 from umbel.types.dtype import Refused
 from umbel.types.dtypes import Datetime
+from umbel.types.epochs import EPOCH
 from umbel.types.windows import Hopping, Tumbling, Window
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_1 = datetime.min.replace(tzinfo=UTC) - EPOCH
 MICROSECOND = timedelta(microseconds=1)
 
@@ -50,16 +51,14 @@ def _ended(timestamp: Any, duration: timedelta, stride: timedelta) -> Window | N
 def _instant(timestamp: Any) -> datetime | None:
     if isinstance(timestamp, datetime) and timestamp == timestamp:  # noqa: PLR0124  pandas' NaT is a datetime
         with suppress(OverflowError):  # an offset leads out of the first or the last year
-            return _utc(timestamp.to_pydatetime(warn=False) if hasattr(timestamp, "to_pydatetime") else timestamp)
+            return epochs.in_utc(
+                timestamp.to_pydatetime(warn=False) if hasattr(timestamp, "to_pydatetime") else timestamp
+            )
     try:
         return Datetime().accept(timestamp)  # type: ignore[no-any-return]
     except Refused as error:
         hint = "pass a datetime, or a Series of these"
         raise InvalidValue(f"bucketize: {error.message}", hint=hint) from None
-
-
-def _utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _lengths(window: Any) -> tuple[timedelta, timedelta]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,9 +20,9 @@ from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.definitions.env import selector
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.types import epochs
 from umbel.types.dtypes import Datetime
 from umbel.types.durations import parse_duration
-from umbel.types.epochs import YEARS
 
 if TYPE_CHECKING:
     from umbel.transform.configuration import Configuration
@@ -248,19 +248,13 @@ def period(subject: str, since: Any, until: Any) -> tuple[datetime | None, datet
         if value is not None and not isinstance(value, datetime):
             raise InvalidType(f"{subject}: {name} must be a datetime, found {value!r}", hint="datetime(2024, 1, 31)")
         if value is not None and Datetime().convert_objects([value]).errors:
-            raise InvalidValue(f"{subject}: {name} {value}: {YEARS}", hint="leave it out, or give another")
-    start, end = _utc(since), _utc(until)
+            raise InvalidValue(f"{subject}: {name} {value}: {epochs.YEARS}", hint="leave it out, or give another")
+    start, end = (None if each is None else epochs.in_utc(each) for each in (since, until))
     if start is not None and end is not None and start > end:
         raise InvalidValue(
             f"{subject}: since {start} is after until {end}", hint="rows from since up to until are taken"
         )
     return start, end
-
-
-def _utc(instant: datetime | None) -> datetime | None:
-    if instant is None:
-        return None
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _applied(decorated: Any, feed: Callable[[Any], Dataset]) -> Any:

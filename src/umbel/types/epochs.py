@@ -36,6 +36,15 @@ _NAIVE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)
 _ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
 
 
+def in_utc(instant: datetime) -> datetime:
+    """Return an instant in UTC, which is that of one without a zone.
+
+    Raises:
+        OverflowError: its offset leads out of the years 1 to 9999.
+    """
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
 def from_number(number: float | Decimal) -> int | None:
     """Return the instant of an epoch number, None if too large.
 

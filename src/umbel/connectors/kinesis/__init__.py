@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, NotSupported
+from umbel.types.epochs import in_utc
 
 if TYPE_CHECKING:
     from umbel.connectors.splits import SplitSource
@@ -48,7 +49,7 @@ def _instant(timestamp: datetime | float | str) -> datetime:
     except ValueError as error:
         hint = "latest, trim_horizon, or an ISO datetime"
         raise InvalidValue(f"Kinesis: init_position '{timestamp}' is not known: {error}", hint=hint) from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return in_utc(found)
 
 
 def _position(position: Any) -> str | AtTimestamp:
