@@ -22,7 +22,7 @@ _COMPILED = (".pyx", ".pxd", ".pxi")
 """Sources of compiled modules: frames of pandas name them without their folder."""
 
 LONGEST_TEXT = 2000
-"""Characters of the text of a user's exception that a message has."""
+"""Characters that a message has of the text of a user's exception, and of an expression."""
 
 
 class UmbelError(Exception):
@@ -119,8 +119,13 @@ def text_of(error: BaseException, *, always: bool = False) -> str:
         if isinstance(failed, KeyboardInterrupt | MemoryError) and not always:
             raise
         return f"its text cannot be made: {type(failed).__name__}"
-    shown = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
-    return encodable(shown)
+    return encodable(shortened(text))
+
+
+def shortened(text: object) -> str:
+    """Return a text; of a long one the beginning, and its length."""
+    found = str(text)
+    return found if len(found) <= LONGEST_TEXT else f"{found[:LONGEST_TEXT]}… ({len(found)} characters)"
 
 
 def encodable(text: str) -> str:

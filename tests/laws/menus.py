@@ -35,13 +35,21 @@ Entry = tuple[type, dict[str, Any]]
 CONTINUOUS = (Continuous("30s"), Continuous("90s"), Continuous("forever"))
 COLLAPSING = (Continuous("4000s"), Continuous("9000s"), Continuous("90s"))
 """Windows whose tiles, of 40 s and of 90 s, can hold more instants than they keep apart."""
-DISCRETE = (Tumbling("30s"), Tumbling("1m"), Hopping("90s", "30s"), Hopping("50s", "20s"), Hopping("forever", "30s"))
+DISCRETE = (
+    Tumbling("30s"),
+    Tumbling("1m"),
+    Hopping("90s", "30s"),
+    Hopping("50s", "20s"),
+    Hopping("2m", "7s"),  # of 120 panes
+    Hopping("forever", "30s"),
+)
 BACK = (Tumbling("30s", lookback="20s"), Hopping("1m", "30s", lookback="20s"))
 CUMULATIVE = (Hopping("forever", "30s"), Hopping("forever", "10s"))
 BY_WINDOW = (
     Tumbling("30s"),
     Hopping("1m", "20s"),
     Hopping("70s", "30s"),
+    Hopping("90s", "10s"),  # of 9 panes
     Session("1s"),
     Session("15s"),
     Session("40s"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import umbel.expr as expressions
 from tests.laws.naive_expr import NoValue, value
 from tests.profiles import examples
+from tests.unit.expr.table import in_steps
 from umbel.errors import InvalidValue
 from umbel.expr import Expr, col, evaluate, lit, var, when
 from umbel.expr.call import call
@@ -152,10 +153,14 @@ def test_the_same_as_plain_python(expr: Expr, rows: list[dict[str, Any]]) -> Non
     except NoValue:
         with pytest.raises(InvalidValue, match="failed to evaluate"):
             evaluate(frame, {"v": (expr, None)}, TYPES)
+        with in_steps(), pytest.raises(InvalidValue, match="failed to evaluate"):
+            evaluate(frame, {"v": (expr, None)}, TYPES)
         return
     except OverflowError:
         assume(False)
     found = evaluate(frame, {"v": (expr, None)}, TYPES)["v"]
+    with in_steps():
+        assert evaluate(frame, {"v": (expr, None)}, TYPES)["v"].equals(found, null_equal=True)
     dtype = expr.dtype(TYPES)
     expected = [float(each) if isinstance(dtype.plain, Float) and each is not None else each for each in expected]
     assert found.dtype == dtype.polars()

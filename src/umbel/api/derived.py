@@ -143,7 +143,7 @@ class Deriving:
 
     def _expression(self, provided: Expr | TypedExpr) -> ExpressionExtractor:
         expression = provided.expr if isinstance(provided, TypedExpr) else provided
-        expression.check_depth()
+        expression.check_size()
         if self.feature.options.default is not None:
             hint = "use fillnull in the expression"
             raise InvalidValue(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,22 @@ def wrapped(exact: pl.Expr, approximate: pl.Expr) -> pl.Expr:
 def real(value: pl.Expr) -> pl.Expr:
     """Return a number as a float."""
     return value.cast(pl.Float64)
+
+
+def _together(left: pl.Expr, right: pl.Expr, operate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return the result of an operation on two fields of a struct, each computed once.
+
+    Where an operation has an operand several times, operations in each other would otherwise grow exponentially.
+    """
+    pairs = pl.struct(left.alias("left"), right.alias("right"))
+    result = operate(pl.field("left"), pl.field("right")).alias("result")
+    return pairs.struct.with_fields(result).struct.field("result")
+
+
+def _once(left: pl.Expr, right: pl.Expr, operate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return the result of an operation that has an operand several times, computed once."""
+    is_there = all(each.meta.is_column() or each.meta.is_literal() for each in (left, right))
+    return operate(left, right) if is_there else _together(left, right, operate)
 
 
 @plain("infix", "+", rule=number)
@@ -73,8 +90,7 @@ def truediv(left: Number, right: Number) -> Real:
     [0.5, 2.0]
     """
     # A column divided by a single number is multiplied by its inverse, which is rounded. The fields of a struct are both columns.
-    pairs = pl.struct(real(left).alias("left"), real(right).alias("right"))
-    return pairs.struct.field("left") / pairs.struct.field("right")
+    return _together(real(left), real(right), lambda left, right: left / right)
 
 
 @plain("infix", "//", rule=number)
@@ -86,10 +102,15 @@ def floordiv(left: Number, right: Number, site: Site) -> Built:
     """
     if not site.is_whole:
         return _as_python(np.floor_divide, left, right)
-    is_smallest = (right == -1) & (left == SMALLEST)
-    divisor = pl.when(is_smallest).then(1).otherwise(right)
-    failure = ((right == 0) & left.is_not_null()) | is_smallest
-    return Guarded(left // divisor, failure, "int division by zero or overflow")
+
+    def overflows(left: pl.Expr, right: pl.Expr) -> pl.Expr:
+        return (right == -1) & (left == SMALLEST)
+
+    def divided(left: pl.Expr, right: pl.Expr) -> pl.Expr:
+        return left // pl.when(overflows(left, right)).then(1).otherwise(right)
+
+    failure = ((right == 0) & left.is_not_null()) | overflows(left, right)
+    return Guarded(_once(left, right, divided), failure, "int division by zero or overflow")
 
 
 @plain("infix", "%", rule=number)
@@ -103,8 +124,11 @@ def mod(left: Number, right: Number, site: Site) -> Built:
     """
     if not site.is_whole:
         return _as_python(np.mod, left, right)
-    divisor = pl.when(right == -1).then(1).otherwise(right)
-    return Guarded(left % divisor, (right == 0) & left.is_not_null(), "int modulo zero")
+
+    def remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
+        return left % pl.when(right == -1).then(1).otherwise(right)
+
+    return Guarded(_once(left, right, remainder), (right == 0) & left.is_not_null(), "int modulo zero")
 
 
 def _as_python(function: np.ufunc, left: pl.Expr, right: pl.Expr) -> pl.Expr:

@@ -13,7 +13,7 @@ from umbel.expr import text
 from umbel.expr.compiled import Compiled, EvaluationError, Scope
 from umbel.expr.errors import compile_error
 from umbel.expr.kinds import Body, Constant, Guarded, Site
-from umbel.expr.lambdas import bind
+from umbel.expr.lambdas import bind, check_body
 from umbel.expr.lattice import lifted
 from umbel.expr.registry import FUNCTIONS, Function, find, has_family
 from umbel.expr.sums import IntSum
@@ -72,8 +72,8 @@ class Call(Expr):
         if self.variable is not None:
             return self._compile_lambda(self.variable, scope)
         last = scope.uncertain() if self.function.needs else scope
-        operands = tuple(operand.compile(scope) for operand in self.operands[:-1])
-        operands += tuple(operand.compile(last) for operand in self.operands[-1:])
+        operands = tuple(scope.compile(operand) for operand in self.operands[:-1])
+        operands += tuple(last.compile(operand) for operand in self.operands[-1:])
         return self._build(operands, tuple(operand.value for operand in operands), self._errors(operands), scope)
 
     def _check_constants(self) -> None:
@@ -98,8 +98,9 @@ class Call(Expr):
         return errors + operands[-1].only(self.function.needs(*(operand.value for operand in operands)))
 
     def _compile_lambda(self, variable: str, scope: Scope) -> Compiled:
-        items = self.operands[0].compile(scope)
+        items = scope.compile(self.operands[0])
         self._check_kinds((items.dtype,))
+        check_body(self.operands[1])
         bound = bind(variable, items, self.operands[1], scope)
         errors = tuple(
             replace(failure, condition=bound.source.list.eval(failure.condition).list.any())
@@ -151,8 +152,13 @@ class Call(Expr):
         return lifted(result, self.function.lifts and any(dtype.is_optional for dtype in site.types))
 
     def to_record(self) -> dict[str, Any]:
+        return self._record([operand.to_record() for operand in self.operands])
+
+    def own_record(self) -> dict[str, Any]:
+        return self._record([])
+
+    def _record(self, operands: list[dict[str, Any]]) -> dict[str, Any]:
         constants = {name: _constant_to_record(value) for name, value in self.constants}
-        operands = [operand.to_record() for operand in self.operands]
         record = {"node": self.tag, "function": self.function.key, "operands": operands, "constants": constants}
         return record | ({"package": self.function.package} if self.function.package else {})
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
+from umbel.errors import shortened
 from umbel.expr.sums import IntSum
 from umbel.types.dtypes import DType
+
+if TYPE_CHECKING:
+    from umbel.expr.steps import Steps
+    from umbel.expr.tree import Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,7 @@ class Scope:
         variables: the elements bound by `list.map` and `list.filter`.
         read: makes the Polars expression of a column; `pl.col` outside of lists.
         is_certain: whether every value is needed; False inside the branches of `when`.
+        steps: the parts that are computed once, if there are any.
     """
 
     columns: Mapping[str, DType]
@@ -28,6 +35,11 @@ class Scope:
     variables: Mapping[str, Compiled] = field(default_factory=dict)
     read: Mapping[str, pl.Expr] = field(default_factory=dict)
     is_certain: bool = True
+    steps: Steps | None = None
+
+    def compile(self, expr: Expr) -> Compiled:
+        """Compile an expression in this scope."""
+        return expr.compile(self) if self.steps is None else self.steps.compile(expr, self)
 
     def uncertain(self) -> Scope:
         """Return the scope of a subexpression needed on some rows only."""
@@ -39,14 +51,36 @@ class EvaluationError:
     """An error condition over rows, with its reason and the failing subexpression.
 
     A null result is not an error.
+
+    Args:
+        condition: true on rows in error.
+        reason: of the error.
+        part: the failing subexpression.
+        code: of a part that is computed once, the position of each row's error in `reasons`.
+        reasons: the errors of such parts.
     """
 
     condition: pl.Expr
     reason: str
     part: object
+    code: pl.Expr | None = None
+    reasons: Sequence[EvaluationError] = ()
 
     def __str__(self) -> str:
-        return f"{self.reason}, in `{self.part}`"
+        return f"{self.reason}, in `{shortened(self.part)}`"
+
+    def columns(self, number: int) -> dict[str, pl.Expr]:
+        """Return the columns that tell its rows, of a number among errors."""
+        return {f"_error{number}": self.condition} | ({} if self.code is None else {f"_code{number}": self.code})
+
+    def texts(self, found: pl.DataFrame, number: int) -> dict[int, str]:
+        """Return the rows in error with their texts, from its columns."""
+        rows = found[f"_error{number}"].arg_true()
+        if self.code is None:
+            return dict.fromkeys(rows, str(self)) if len(rows) else {}
+        codes = found[f"_code{number}"].gather(rows)
+        known = {code: str(self.reasons[code]) for code in codes.unique()}
+        return {row: known[code] for row, code in zip(rows, codes, strict=True)}
 
     def only(self, needed: pl.Expr) -> EvaluationError:
         """Return the error, restricted to the needed rows."""

@@ -51,13 +51,13 @@ class When(Expr):
     def compile(self, scope: Scope) -> Compiled:
         scope = scope.uncertain()
         tests = [self._test(condition, scope) for condition, _ in self.branches]
-        values = [value.compile(scope) for _, value in self.branches]
-        values.append(Compiled(pl.lit(None), Null()) if self.default is None else self.default.compile(scope))
+        values = [scope.compile(value) for _, value in self.branches]
+        values.append(Compiled(pl.lit(None), Null()) if self.default is None else scope.compile(self.default))
         dtype = reduce(self._join, (value.dtype for value in values))
         return Compiled(_chosen(tests, values, dtype), dtype, _errors(tests, values))
 
     def _test(self, condition: Expr, scope: Scope) -> Compiled:
-        test = condition.compile(scope)
+        test = scope.compile(condition)
         if not isinstance(test.dtype.plain, Bool | Null):
             raise compile_error(f"when takes a bool condition, not {test.dtype}, in `{condition}`")
         return Compiled(test.value.cast(pl.Boolean).fill_null(False), Bool(), test.errors)
@@ -72,6 +72,9 @@ class When(Expr):
         branches = [[condition.to_record(), value.to_record()] for condition, value in self.branches]
         default = None if self.default is None else self.default.to_record()
         return {"node": self.tag, "branches": branches, "default": default}
+
+    def own_record(self) -> dict[str, Any]:
+        return {"node": self.tag, "branches": len(self.branches), "default": self.default is not None}
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> When:

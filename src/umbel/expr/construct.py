@@ -20,6 +20,9 @@ from umbel.expr.units import MICROSECONDS, EpochUnit, Zone
 from umbel.types.dtypes import Datetime, DType, List, Record
 from umbel.types.epochs import FIRST, LAST, YEARS
 
+COPIES = 100_000
+"""The largest count of `repeat`: a count in a row of input must not take all memory."""
+
 
 def _part(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
@@ -114,12 +117,15 @@ def from_epoch(value: Any, unit: str) -> Expr:
 @plain("function", lifts=False, rule=lambda site: List(site.types[0]))
 def repeat_(value: Anything, by: Count) -> Built:
     """Make a list of copies of a value."""
-    copies = value.repeat_by(pl.when(by < 0).then(0).otherwise(by))
-    return Guarded(copies, by < 0, "repeat takes a count of at least 0")
+    outside = ~by.is_between(0, COPIES)
+    copies = value.repeat_by(pl.when(outside).then(0).otherwise(by))
+    return Guarded(copies, outside, f"repeat takes a count of 0 to {COPIES:,}")
 
 
 def repeat(value: Any, by: Any) -> Expr:
-    """Make a list of `by` copies of a value; a negative count is an error.
+    """Make a list of `by` copies of a value, 0 to 100,000.
+
+    Another count is an error.
 
     >>> values(repeat(col("x"), 2), x=[1, 2])
     [[1, 1], [2, 2]]

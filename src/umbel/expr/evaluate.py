@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from umbel.errors import InvalidValue, UmbelError
-from umbel.expr.compiled import Compiled, Scope
+from umbel.errors import InvalidValue, UmbelError, shortened
+from umbel.expr.compiled import Compiled, EvaluationError, Scope
 from umbel.expr.errors import compile_error, evaluation_error
 from umbel.expr.lattice import matches
+from umbel.expr.steps import Steps
 from umbel.expr.tree import Expr, at, scope_of
 from umbel.types.dtypes import Checked, DType
 
@@ -35,12 +36,12 @@ class _Column:
             return values
         if self.declared.base == self.compiled.dtype.base:
             if values.null_count() and not self.declared.is_optional:
-                raise evaluation_error(f"null where {self.declared} is declared, in `{self.expr}`")
+                raise evaluation_error(f"null where {self.declared} is declared, in `{shortened(self.expr)}`")
             return values
         checked = self.declared.ingest(values)
         if checked.errors:
             row, reason = min(checked.errors.items())
-            raise evaluation_error(f"{reason}, in `{self.expr}` (row {row})")
+            raise evaluation_error(f"{reason}, in `{shortened(self.expr)}` (row {row})")
         return checked.values
 
 
@@ -59,9 +60,9 @@ def evaluate(
         now: the value of `now()`: an instant, or an expression over the frame; the current time when None.
     Errors: InvalidValue "failed to compile expression: ..." or "failed to evaluate expression: ...".
     """
-    scope = _scope(schema, now)
+    scope = _scope(schema, now, [expr for expr, _ in exprs.values()])
     columns = [_column(name, expr, declared, scope) for name, (expr, declared) in exprs.items()]
-    found = _select(frame, columns)
+    found = _select(_Rows(frame, scope.steps), columns)
     return pl.DataFrame([column.check(found[_at(n)]).alias(column.name) for n, column in enumerate(columns)])
 
 
@@ -76,23 +77,24 @@ def judge(
 
     Errors: InvalidValue "failed to compile expression: ..." only.
     """
-    column = _column("value", expr, declared, _scope(schema, now).uncertain())
-    conditions = {f"_fault{n}": failure.condition for n, failure in enumerate(column.compiled.errors)}
-    found = _collect(frame, {_at(0): column.compiled.value, **conditions})
+    scope = _scope(schema, now, [expr]).uncertain()
+    column = _column("value", expr, declared, scope)
+    failures = list(enumerate(column.compiled.errors))
+    columns = {name: each for n, failure in failures for name, each in failure.columns(n).items()}
+    found = _Rows(frame, scope.steps).collect({_at(0): column.compiled.value, **columns})
     errors: dict[int, str] = {}
-    for name, failure in zip(conditions, column.compiled.errors, strict=True):
-        for row in found[name].arg_true().to_list():
-            errors.setdefault(row, str(failure))
+    for n, failure in failures:
+        errors = failure.texts(found, n) | errors
     checked = declared.ingest(found[_at(0)])
     return Checked(checked.values, errors).blame(checked.errors)
 
 
-def _scope(schema: Mapping[str, DType], now: pl.Expr | dt.datetime | None) -> Scope:
-    return scope_of(schema, at(now) if isinstance(now, dt.datetime) else now)
+def _scope(schema: Mapping[str, DType], now: pl.Expr | dt.datetime | None, exprs: Sequence[Expr]) -> Scope:
+    return scope_of(schema, at(now) if isinstance(now, dt.datetime) else now, exprs)
 
 
 def _column(name: str, expr: Expr, declared: DType | None, scope: Scope) -> _Column:
-    compiled = expr.compile(scope)
+    compiled = scope.compile(expr)
     if declared is not None and not matches(compiled.dtype, declared, expr):
         raise compile_error(f"expected {declared}, found {compiled.dtype}, in `{expr}`")
     return _Column(name, expr, compiled, declared)
@@ -102,7 +104,37 @@ def _at(position: int) -> str:
     return f"_value{position}"
 
 
-def _select(frame: pl.DataFrame, columns: list[_Column]) -> pl.DataFrame:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows that expressions are evaluated on.
+
+    Args:
+        frame: the rows.
+        steps: the parts that are computed before the expressions.
+    """
+
+    frame: pl.DataFrame
+    steps: Steps | None
+
+    def collect(self, exprs: Mapping[str, pl.Expr]) -> pl.DataFrame:
+        """Return one column for each expression."""
+        rows = self.frame.lazy() if self.steps is None else self.steps.added_to(self.frame.lazy())
+        # with_columns, unlike select, repeats constants for every row; of a frame without columns it makes one row.
+        try:
+            found = rows.with_columns(**exprs).select(list(exprs)).collect()
+        except pl.exceptions.PanicException as error:  # a BaseException, which users do not expect of a value
+            raise pl.exceptions.ComputeError(str(error)) from error
+        return found.head(self.frame.height) if self.frame.height < found.height else found
+
+    def failing(self, failure: EvaluationError) -> dict[int, str]:
+        """Return the rows in error with their texts."""
+        try:
+            return failure.texts(self.collect(failure.columns(0)), 0)
+        except (pl.exceptions.PolarsError, UmbelError):
+            return {}
+
+
+def _select(rows: _Rows, columns: list[_Column]) -> pl.DataFrame:
     """Compute all values and one error flag in a single pass.
 
     Raises the explained error when a row fails; the failing part is only searched for then.
@@ -110,35 +142,28 @@ def _select(frame: pl.DataFrame, columns: list[_Column]) -> pl.DataFrame:
     errors = [failure.condition for column in columns for failure in column.compiled.errors]
     values = {_at(n): column.compiled.value for n, column in enumerate(columns)}
     try:
-        found = _collect(frame, {**values, "_fault": pl.any_horizontal(errors).any()} if errors else values)
+        found = rows.collect({**values, "_fault": pl.any_horizontal(errors).any()} if errors else values)
     except (pl.exceptions.PolarsError, UmbelError) as error:
-        raise _explained(frame, columns, error) from error
+        raise _explained(rows, columns, error) from error
     if errors and found["_fault"].any():
-        raise _explained(frame, columns, None)
+        raise _explained(rows, columns, None)
     return found
 
 
-def _collect(frame: pl.DataFrame, exprs: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    # with_columns, unlike select, repeats constants for every row; of a frame without columns it makes one row.
-    try:
-        found = frame.lazy().with_columns(**exprs).select(list(exprs)).collect()
-    except pl.exceptions.PanicException as error:  # a BaseException, which users do not expect of a value
-        raise pl.exceptions.ComputeError(str(error)) from error
-    return found.head(frame.height) if frame.height < found.height else found
-
-
-def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | None) -> InvalidValue:
+def _explained(rows: _Rows, columns: list[_Column], error: Exception | None) -> InvalidValue:
     """Return an error naming the failing part of the first failing expression."""
     for column in columns:
         for failure in column.compiled.errors:
-            rows = _rows(frame, failure.condition)
-            if rows:
-                return evaluation_error(f"{failure} ({len(rows)} of {frame.height} rows, first row {rows[0]})")
+            failing = rows.failing(failure)
+            if failing:
+                first, text = min(failing.items())
+                number = sum(each == text for each in failing.values())
+                return evaluation_error(f"{text} ({number} of {rows.frame.height} rows, first row {first})")
     for column in columns:
         try:
-            _collect(frame, {column.name: column.compiled.value})
+            rows.collect({column.name: column.compiled.value})
         except (pl.exceptions.PolarsError, UmbelError) as found:
-            return evaluation_error(f"{_reason(found)}, in `{column.expr}`")
+            return evaluation_error(f"{_reason(found)}, in `{shortened(column.expr)}`")
     return evaluation_error(_reason(error))
 
 
@@ -149,10 +174,3 @@ def _reason(error: Exception | None) -> str:
     """
     text = error.message if isinstance(error, UmbelError) else str(error)
     return text.partition("\n\nThis error occurred")[0].strip()
-
-
-def _rows(frame: pl.DataFrame, condition: pl.Expr) -> list[int]:
-    try:
-        return _collect(frame, {"_fault": condition})["_fault"].arg_true().to_list()
-    except (pl.exceptions.PolarsError, UmbelError):
-        return []

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from umbel.expr.compiled import Compiled, Scope
+from umbel.expr.errors import compile_error
+from umbel.expr.steps import size, steps_of
 from umbel.types.dtypes import DType, List
 from umbel.types.nesting import Lists, apart
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from umbel.expr.tree import Expr, Reference
 
 ELEMENT = "element"
+LARGEST_REPEATED = 400
+"""Operators, columns and constants of a lambda that uses parts several times: for elements each use is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,20 @@ class Bound:
     source: pl.Expr
     element: pl.Expr
     body: Compiled
+
+
+def check_body(body: Expr) -> None:
+    """Refuse a lambda that would compute repeated parts too often.
+
+    Raises:
+        InvalidValue: it has repeated parts, and more than `LARGEST_REPEATED` operators, columns and constants.
+    """
+    if size(body) > LARGEST_REPEATED and steps_of([body]) is not None:
+        raise compile_error(
+            f"the expression over the elements of a list has {size(body):,} operators, columns and constants, with those of "
+            f"a part each time that it is used; {LARGEST_REPEATED} are possible",
+            "compute it in steps: a .list.map for each part",
+        )
 
 
 def bind(variable: str, items: Compiled, body: Expr, scope: Scope) -> Bound:

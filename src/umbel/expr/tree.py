@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +14,7 @@ from umbel.errors import InvalidAttribute, InvalidType
 from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import InvalidExprException, compile_error
 from umbel.expr.registry import FUNCTIONS, find_method, has_family
+from umbel.expr.steps import size, steps_of
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ NODES: dict[str, type[Expr]] = {}
 DEEPEST = 120
 """Operators in each other that a definition may have: for each of them some calls are in each other, on Python's stack."""
 
+LARGEST = 50_000
+"""Operators, columns and constants that a definition may have, those of a part each time that it is used."""
+
 Reference = tuple[str, str]
+IN_STEPS = "compute it in steps: parts of it as features or columns of their own"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -65,6 +70,10 @@ class Expr(ABC):
     def to_record(self) -> dict[str, Any]:
         """Return the expression as JSON-serialisable plain data."""
 
+    def own_record(self) -> dict[str, Any]:
+        """Return the record without the subexpressions: equal for expressions that differ in these only."""
+        return self.to_record()
+
     @classmethod
     @abstractmethod
     def read(cls, record: Mapping[str, Any]) -> Expr:
@@ -77,11 +86,11 @@ class Expr(ABC):
 
     # Queries on any expression.
 
-    def check_depth(self) -> None:
-        """Refuse an expression with too many operators in each other.
+    def check_size(self) -> None:
+        """Refuse an expression with too many operators, in each other or in all.
 
         Raises:
-            InvalidValue: it has more than `DEEPEST`.
+            InvalidValue: it has more than `DEEPEST` in each other, or is larger than `LARGEST`.
         """
         level, depth = {id(self): self}, 0
         while level := {id(child): child for each in level.values() for child in each.children()}:
@@ -89,17 +98,23 @@ class Expr(ABC):
         if depth > DEEPEST:
             raise compile_error(
                 f"it has {depth} operators in each other, {DEEPEST} are possible",
-                "compute it in steps: parts of it as features or columns of their own",
+                IN_STEPS,
+            )
+        if (found := size(self)) > LARGEST:
+            raise compile_error(
+                f"it has {found:,} operators, columns and constants, {LARGEST:,} are possible; "
+                "those of a part count each time that the part is used",
+                IN_STEPS,
             )
 
     def dtype(self, schema: Mapping[str, DType]) -> DType:
         """Return the type of the expression over columns of these types.
 
         Raises:
-            InvalidValue: it does not type-check, or is too deep.
+            InvalidValue: it does not type-check, or is too large.
         """
-        self.check_depth()
-        return self.compile(scope_of(schema)).dtype
+        self.check_size()
+        return scope_of(schema, exprs=(self,)).compile(self).dtype
 
     def typeof(self, schema: Mapping[str, Any] | None = None) -> Any:
         """Return the Python type of the expression, inferred from the types of the columns.
@@ -404,9 +419,12 @@ def to_expr(value: Any) -> Expr:
     return lit(value)
 
 
-def scope_of(schema: Mapping[str, DType], now: pl.Expr | None = None) -> Scope:
-    """Return the scope of an expression over a frame; `now()` defaults to the current time."""
-    return Scope(schema, at(dt.datetime.now(dt.UTC)) if now is None else now)
+def scope_of(schema: Mapping[str, DType], now: pl.Expr | None = None, exprs: Sequence[Expr] = ()) -> Scope:
+    """Return the scope of expressions over a frame; `now()` defaults to the current time.
+
+    The repeated parts of `exprs` are steps.
+    """
+    return Scope(schema, at(dt.datetime.now(dt.UTC)) if now is None else now, steps=steps_of(exprs))
 
 
 def at(instant: dt.datetime) -> pl.Expr:

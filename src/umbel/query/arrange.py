@@ -23,6 +23,7 @@ from umbel.definitions.records import (
     LookupExtractor,
 )
 from umbel.errors import NotSupported
+from umbel.expr.steps import steps_of
 from umbel.query.encode import Writers, writers
 from umbel.query.functions import Argument, FunctionStep, Returned
 from umbel.query.resolve import Catalogue, resolve
@@ -187,8 +188,9 @@ class Arranger:
 
     def _named(self, extractor: ExpressionExtractor, types: Mapping[str, DType]) -> NamedExpression:
         feature = self._catalogue.feature(extractor.outputs[0])
-        value = extractor.expression.polars(types, now=pl.col(NOW))
-        return NamedExpression(feature.fqn, feature.dtype, extractor.expression, value)
+        expression = extractor.expression
+        value = expression.polars(types, now=pl.col(NOW)) if steps_of([expression]) is None else None
+        return NamedExpression(feature.fqn, feature.dtype, expression, value)
 
     def function(self, extractor: FunctionExtractor) -> FunctionStep:
         """Return the step that calls a user's extractor."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from umbel.errors import InvalidValue, UmbelError
+from umbel.errors import InvalidValue, UmbelError, shortened
 from umbel.expr import Expr
 from umbel.expr.evaluate import evaluate
 from umbel.query.point_lookup import PointLookup
@@ -204,13 +204,13 @@ class NamedExpression:
         fqn: of the feature.
         dtype: the declared type.
         expression: over columns with the names of the features.
-        value: the Polars expression, with `NOW` as a column.
+        value: the Polars expression, with `NOW` as a column; None if parts of it are to be computed before.
     """
 
     fqn: str
     dtype: DType
     expression: Expr
-    value: pl.Expr
+    value: pl.Expr | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +231,16 @@ class ExpressionStep(Step):
         known = [rows.series(fqn).alias(name) for name, fqn in self.reads.items()]
         frame = pl.DataFrame([rows.at.alias(NOW), *known])
         try:
-            computed = frame.with_columns(named.value.alias(named.fqn) for named in self.expressions)
+            computed = frame.with_columns(self._column(named, frame).alias(named.fqn) for named in self.expressions)
         except (pl.exceptions.PolarsError, UmbelError) as error:
             raise self._explained(frame, error) from error
         for named in self.expressions:
             rows.add(named.fqn, _of_type(named, computed.get_column(named.fqn)))
+
+    def _column(self, named: NamedExpression, frame: pl.DataFrame) -> pl.Expr | pl.Series:
+        if named.value is not None:
+            return named.value
+        return evaluate(frame, {named.fqn: (named.expression, None)}, self.types, pl.col(NOW))[named.fqn]
 
     def _explained(self, frame: pl.DataFrame, error: Exception) -> InvalidValue:
         """Return the error of the first failing expression, with rows and reason.
@@ -246,7 +251,9 @@ class ExpressionStep(Step):
             try:
                 evaluate(frame, {named.fqn: (named.expression, named.dtype)}, self.types, pl.col(NOW))
             except UmbelError as found:
-                return InvalidValue(f"feature {named.fqn} = {named.expression}: {found.message}", hint=found.hint)
+                return InvalidValue(
+                    f"feature {named.fqn} = {shortened(named.expression)}: {found.message}", hint=found.hint
+                )
         return InvalidValue(
             f"failed to evaluate expression: {error}", hint="look for values it cannot take in the rows given"
         )
@@ -258,7 +265,7 @@ def _of_type(named: NamedExpression, column: pl.Series) -> pl.Series:
     if checked.errors:
         row, reason = min(checked.errors.items())
         raise InvalidValue(
-            f"feature {named.fqn} = {named.expression}: row {row}: {reason}",
+            f"feature {named.fqn} = {shortened(named.expression)}: row {row}: {reason}",
             hint="make the expression give values of the feature's type",
         )
     return checked.values

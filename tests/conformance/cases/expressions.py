@@ -18,6 +18,14 @@ __owner__ = "conformance@umbel.dev"
 T = instant("2024-02-29T13:45:59.123456")
 
 
+def limited(value: Any, steps: int) -> Any:
+    """A score with limits in each of some steps, whose parts are used several times."""
+    for _ in range(steps):
+        value = value * 2 - 5
+        value = when(value > 60).then(60).when(value < -5).then(-5).otherwise(value)
+    return value
+
+
 @struct
 class Place:
     x: int
@@ -89,6 +97,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "from_epoch": (from_epoch(col("e"), unit="second"), datetime, instant("2024-02-29T13:45:59")),
     "repeat": (repeat(a, 2), list[int], [7, 7]),
     "made": (make_struct({"x": a, "y": n}, Place).struct.get("x"), int, 7),
+    "limited": (limited(a, 5), int, 60),
     "zipped": (Place.zip(x=items, y=items).list.len(), int, 3),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from operator import floordiv, mod, truediv
 from typing import Any, Optional
 
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 from tests.unit.expr.table import NAN, check, fails, refused
 from umbel.expr import Expr, col, lit, var
+from umbel.expr.tree import scope_of
 from umbel.types.annotations import Decimal, between, oneof
+from umbel.types.dtypes import Int
 
 INF = float("inf")
 INTS = {"a": (int, [7, -7, 7, -7]), "b": (int, [2, 2, -2, -2])}
@@ -115,3 +118,20 @@ def test_quotients_are_rounded_once_however_many_rows_there_are(divisor: Any) ->
     assert found.tolist() == [number / by for number in numbers]
     lists = col("l").list.map("v", var("v") / divisor).eval(pd.DataFrame({"l": [numbers]}), {"l": list[float]})
     assert list(lists[0]) == found.tolist()
+
+
+@pytest.mark.parametrize("operate", [truediv, floordiv, mod], ids=["/", "//", "%"])
+@pytest.mark.parametrize("is_left", [True, False], ids=["of the left", "of the right"])
+def test_operations_in_each_other_grow_with_their_number(operate: Any, is_left: bool) -> None:
+    def nested(of: Any, count: int) -> Any:
+        for number in range(count):
+            of = operate(of, 3 + number) if is_left else operate(10**6 + number, of)
+        return of
+
+    def size(count: int) -> int:
+        return len(nested(col("x"), count).compile(scope_of({"x": Int()})).value.meta.serialize())
+
+    assert size(12) < 4 * size(6)
+    rows = pd.DataFrame({"x": [23, 30, 7079, 7086]})
+    found = nested(col("x"), 3).eval(rows, {"x": int}).tolist()
+    assert found == [nested(each, 3) for each in rows["x"]]

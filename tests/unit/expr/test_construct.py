@@ -67,6 +67,9 @@ def test_values(expr: Expr, columns: Any, type_: Any, expected: list[Any]) -> No
     ("expr", "columns"),
     [
         (repeat("x", A), {"a": (int, [1, -1])}),
+        (repeat("x", A), {"a": (int, [1, 100_001])}),
+        (repeat(1.5, A), {"a": (int, [10**12])}),
+        (repeat("x", 2**63 - 1), {"a": (int, [1])}),
         (from_epoch(A, "second"), {"a": (int, [2**62])}),
         (from_epoch(A, "millisecond"), {"a": (int, [-(2**63)])}),
         (from_epoch(A, "second"), {"a": (int, [253_402_300_800])}),

@@ -8,8 +8,11 @@ from typing import Any, Optional
 import pandas as pd
 import pytest
 
+from tests.unit.expr.test_steps import limited, limited_number
+from tests.unit.refusals import refusal
 from tests.unit.serving.conftest import NOON, Served
 from umbel.client import Client
+from umbel.errors import InvalidValue
 from umbel.expr import col
 from umbel.expr.tree import DEEPEST
 from umbel.featuresets import feature as F
@@ -119,6 +122,23 @@ def test_the_deepest_expression_is_answered(fresh: Served) -> None:
     client.commit("deep", featuresets=[Deep])
     found = client.query(inputs=[Deep.x], outputs=[Deep.total], input_dataframe=pd.DataFrame({"Deep.x": [1.5, 2.0]}))
     assert found["Deep.total"].to_list() == [1.5 * (DEEPEST + 1), 2.0 * (DEEPEST + 1)]
+
+
+def test_an_expression_with_repeated_parts_is_answered(fresh: Served) -> None:
+    @featureset
+    class Limited:
+        a: int
+        b: int
+        score: int = F(limited(col("a"), 5))
+
+    client = Client("http://umbel", transport=fresh.transport)
+    client.commit("limited", featuresets=[Limited])
+    rows = pd.DataFrame({"Limited.a": [50, 7], "Limited.b": [47, 3]})
+    found = client.query(inputs=[Limited.a, Limited.b], outputs=[Limited.score], input_dataframe=rows)
+    assert found["Limited.score"].to_list() == [100, limited_number(7, 3, 5)]
+    with refusal(InvalidValue, "feature Limited.score", "does not fit in 64 bits"):
+        rows.loc[1, "Limited.a"] = 2**62
+        client.query(inputs=[Limited.a, Limited.b], outputs=[Limited.score], input_dataframe=rows)
 
 
 def test_a_lookup_answers_rows(flights: Served) -> None:
