@@ -117,7 +117,7 @@ class DeletedValues:
         try:
             with (
                 self._io.new_input(delete.name).open() as stream,
-                pq.ParquetFile(stream, buffer_size=1 << 20) as opened,
+                pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False) as opened,
             ):
                 names, types = self._columns(delete, opened.schema_arrow)
                 for batch in opened.iter_batches(ROWS_AT_ONCE, columns=names):

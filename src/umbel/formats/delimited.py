@@ -239,10 +239,10 @@ def _records(data: bytes, delimiter: str) -> Iterator[bytes]:
 
 def _lines_of_record(lines: Sequence[bytes], at: int) -> int:
     quotes = 0
-    for size, line in enumerate(lines[at : at + LINES_IN_RECORD], 1):
-        quotes += line.count(b'"')
+    for place in range(at, min(len(lines), at + LINES_IN_RECORD)):  # a slice would copy as many lines for each record
+        quotes += lines[place].count(b'"')
         if quotes % 2 == 0:
-            return size
+            return place - at + 1
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Parquet files: pieces are ranges of rows, aligned to row groups."""
+"""Parquet files: pieces are ranges of rows, mostly of whole row groups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ ROWS = 262_144
 """Rows of a file in memory at once."""
 WHOLE_BYTES = 1 << 20
 """A file up to this size is one piece, and not opened for planning."""
+STREAMED_BYTES = 64 << 20
+"""Bytes of a row group above which its columns are not read as a whole, but piece by piece."""
+MOST_BUFFERED, LEAST_BUFFERED = 4 << 20, 64 << 10
+"""Bytes of such a piece of a column; those of all columns together are as many as of a row group that is read as a whole."""
 PACKED_FACTOR = 4
 """Estimated ratio of uncompressed to compressed size."""
+DIVIDED = 2
+"""A row group that is more than so many times as large as a piece should be is divided: each piece decodes the rows before it."""
 NOT_UTF8 = "a text in it is not UTF-8"
 
 
@@ -37,16 +43,15 @@ class ParquetFormat:
             return
         try:
             with stored.open() as file:
-                groups = _groups(_opened(file).metadata)
+                groups = _groups(opened(file).metadata)
         except (pa.ArrowException, OSError) as error:
             if not is_content(error):
                 raise
             yield Piece(0, None, whole, is_last=True)  # the reader of the piece reports the error
             return
         last = sum(rows for rows, _ in groups)
-        for start, end, weight in _merged(groups, size):
-            if end > begin:
-                yield Piece(start, end, weight, is_last=end == last)
+        for start, end, weight in _merged(_divided(groups, begin, size), size):
+            yield Piece(start, end, weight, is_last=end == last)
 
     def slices(self, stored: StoredFile, requested: Collection[str], rows: int, size: int) -> Iterator[Piece]:
         """Yield bounded ranges of rows, each of one row group.
@@ -63,7 +68,7 @@ class ParquetFormat:
 
         try:
             with stored.open() as file:
-                sizes = _sizes(_opened(file).metadata, requested)
+                sizes = _sizes(opened(file).metadata, requested)
         except (pa.ArrowException, OSError) as error:
             if not is_content(error):
                 raise
@@ -71,11 +76,8 @@ class ParquetFormat:
             return
         last, row = sum(count for count, _ in sizes), 0
         for count, bytes_ in sizes:
-            pieces = min(max(-(-count // rows), -(-bytes_ // size), 1), max(count, 1))
-            cuts = [row + count * number // pieces for number in range(pieces + 1)]
-            for begin, end in pairwise(cuts):
-                if end > begin:
-                    yield Piece(begin, end, max(1, bytes_ // pieces), is_last=end == last)
+            for begin, end, weight in _even(row, row + count, bytes_, max(-(-count // rows), -(-bytes_ // size))):
+                yield Piece(begin, end, weight, is_last=end == last)
             row += count
 
     def read(self, part: FilePart, requested: Mapping[str, DType], *, exact: bool) -> Iterator[FileRows]:
@@ -86,8 +88,9 @@ class ParquetFormat:
         row = part.begin
         try:
             with part.stored.open() as source:
-                file = _opened(source)
+                file = opened(source)
                 present = [name for name in file.schema_arrow.names if name in requested or not exact]
+                file = streamed(file, source, present)
                 for batch in _batches(file, part, present):
                     sound, broken = without_broken_texts(batch)
                     frame = polars_of(sound) if present else pl.DataFrame(height=batch.num_rows)
@@ -126,10 +129,30 @@ def is_content(error: BaseException) -> bool:
     return not isinstance(error, OSError) or (error.errno is None and not isinstance(error, FileNotFoundError))
 
 
-def _opened(file: Any) -> Any:
+def opened(file: Any) -> Any:
+    """Return a Parquet file of a path or an Arrow file."""
+    return _parquet_file(file)
+
+
+def streamed(file: Any, source: Any, columns: Collection[str]) -> Any:
+    """Return an opened file to read columns of, large row groups piece by piece.
+
+    Args:
+        file: the file, as of `opened`.
+        source: what it was opened of.
+        columns: the columns that will be read.
+    """
+    facts = file.metadata
+    if max((size for _, size in _sizes(facts, columns, "total_compressed_size")), default=0) <= STREAMED_BYTES:
+        return file
+    size = max(LEAST_BUFFERED, min(MOST_BUFFERED, STREAMED_BYTES // facts.num_columns))
+    return _parquet_file(source, metadata=facts, buffer_size=size, pre_buffer=False)
+
+
+def _parquet_file(source: Any, **options: Any) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")  # in ns they end in the year 2262
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", **options)  # in ns they end in the year 2262
 
 
 def _groups(facts: Any) -> list[tuple[int, int]]:
@@ -137,11 +160,11 @@ def _groups(facts: Any) -> list[tuple[int, int]]:
     return [(group.num_rows, group.total_byte_size) for group in groups]
 
 
-def _sizes(facts: Any, columns: Collection[str]) -> list[tuple[int, int]]:
-    """Return rows and uncompressed bytes of some columns, of each row group."""
+def _sizes(facts: Any, columns: Collection[str], kind: str = "total_uncompressed_size") -> list[tuple[int, int]]:
+    """Return rows and bytes of some columns, of each row group."""
     leaves = [at for at in range(facts.num_columns) if _is_part_of(facts.schema.column(at).path, columns)]
     groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
-    return [(each.num_rows, sum(each.column(at).total_uncompressed_size for at in leaves)) for each in groups]
+    return [(each.num_rows, sum(getattr(each.column(at), kind) for at in leaves)) for each in groups]
 
 
 def _within(facts: Any, part: FilePart) -> tuple[int, list[int]]:
@@ -155,14 +178,34 @@ def _within(facts: Any, part: FilePart) -> tuple[int, list[int]]:
     return first, found
 
 
-def _merged(groups: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield neighbouring row groups merged up to a size.
+def _divided(groups: list[tuple[int, int]], begin: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield what is left of row groups behind a row.
 
-    Yields the first row, the row behind the last, and the bytes.
+    A much too large one is yielded in several ranges. Of each, the first row, the row behind the last, and the bytes.
     """
-    start = row = weight = 0
-    for number, (rows, bytes_) in enumerate(groups, 1):
-        row, weight = row + rows, weight + bytes_
-        if weight >= size or number == len(groups):
-            yield start, row, weight
-            start, weight = row, 0
+    row = 0
+    for rows, bytes_ in groups:
+        start, row = max(row, begin), row + rows
+        if start < row:
+            left = bytes_ * (row - start) // rows
+            yield from _even(start, row, left, -(-left // size) if left > DIVIDED * size else 1)
+
+
+def _even(begin: int, end: int, weight: int, pieces: int) -> Iterator[tuple[int, int, int]]:
+    """Yield a range of rows in ranges of about the same size, with their bytes."""
+    pieces = min(max(pieces, 1), max(end - begin, 1))
+    for start, stop in pairwise(begin + (end - begin) * number // pieces for number in range(pieces + 1)):
+        if stop > start:
+            yield start, stop, max(1, weight // pieces)
+
+
+def _merged(ranges: Iterator[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield neighbouring ranges merged up to a size."""
+    start, end, weight = -1, -1, 0
+    for first, behind, bytes_ in ranges:
+        if start >= 0 and weight + bytes_ > size:
+            yield start, end, weight
+            start, weight = -1, 0
+        start, end, weight = first if start < 0 else start, behind, weight + bytes_
+    if start >= 0:
+        yield start, end, weight

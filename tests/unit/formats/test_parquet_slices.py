@@ -46,7 +46,12 @@ def test_slices_have_all_rows_once(file: BucketFile, rows: int, size: int) -> No
     assert found == list(range(1000, 2000))
 
 
-def test_one_slice_over_several_row_groups(file: BucketFile) -> None:
+@pytest.mark.parametrize("streamed", [None, 0])
+def test_one_slice_over_several_row_groups(
+    file: BucketFile, monkeypatch: pytest.MonkeyPatch, streamed: int | None
+) -> None:
+    if streamed is not None:
+        monkeypatch.setattr("umbel.formats.parquet.STREAMED_BYTES", streamed)
     reads = ParquetFormat().read(FilePart(file, "a", 250, 950), COLUMNS, exact=True)
     assert [number for read in reads for number in read.raw.frame["at"]] == list(range(250, 950))
 
