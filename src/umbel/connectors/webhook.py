@@ -110,18 +110,18 @@ class EndpointSource(SplitSource):
         for record in self._reader.open(part, damage.append):
             if record.entry.is_redacted:
                 if states:
-                    yield _RequestGroup(name, part.begin.segment, states).batch(reader)
+                    yield from _RequestGroup(name, part.begin.segment, states).batches(reader)
                     states, size = [], 0
                 for piece in without_erased(record):
-                    yield _RequestGroup(name, part.begin.segment, [piece]).batch(reader)
+                    yield from _RequestGroup(name, part.begin.segment, [piece]).batches(reader)
                 continue
             states.append(record)
             size += record.size
             if size >= CHUNK_BYTES:
-                yield _RequestGroup(name, part.begin.segment, states).batch(reader)
+                yield from _RequestGroup(name, part.begin.segment, states).batches(reader)
                 states, size = [], 0
         if states:
-            yield _RequestGroup(name, part.begin.segment, states).batch(reader)
+            yield from _RequestGroup(name, part.begin.segment, states).batches(reader)
         yield from (_lost(name, part.begin.segment, each) for each in damage)
 
     def location_of(self, number: int, landmark: Landmark | None) -> str:
@@ -172,11 +172,12 @@ class _RequestGroup:
     def height(self) -> int:
         return sum(record.entry.rows for record in self.records)
 
-    def batch(self, reader: JsonLines) -> RawBatch:
-        """Return the rows of all records."""
+    def batches(self, reader: JsonLines) -> Iterator[RawBatch]:
+        """Yield the rows of all records."""
         frame = reader.at_once(b"\n".join(_lines(record.entry.payload) for record in self.records))
         if frame is not None and frame.height == self.height:
-            return self._batch(Raw(frame, rejects({})))
+            yield self._batch(Raw(frame, rejects({})), 0)
+            return
         rows, errors = list[Any](), dict[int, str]()
         for record in self.records:
             try:
@@ -184,10 +185,17 @@ class _RequestGroup:
             except (ValueError, RecursionError) as error:
                 errors |= dict.fromkeys(range(len(rows), len(rows) + record.entry.rows), f"broken JSON: {error}")
                 rows += [{}] * record.entry.rows
-        return self._batch(reader.values(rows, errors))
+        begin = 0
+        for raw in reader.portions(rows, errors):
+            yield self._batch(raw, begin)
+            begin += raw.frame.height
 
-    def _batch(self, raw: Raw) -> RawBatch:
-        return RawBatch(raw, self.first, self.where, self.text, self.request)
+    def _batch(self, raw: Raw, begin: int) -> RawBatch:
+        """Return some rows of the records, from one on."""
+        if not begin:
+            return RawBatch(raw, self.first, self.where, self.text, self.request)
+        where, text, request = ((lambda row, of=of: of(begin + row)) for of in (self.where, self.text, self.request))
+        return RawBatch(raw, self.first + begin, where, text, request)
 
     def request(self, row: int) -> int:
         """Return the number of the first row of a row's request."""

@@ -26,6 +26,9 @@ from umbel.types.raw import Raw, from_records, rejects
 GROUP = 512
 """Lines per group read one by one when one of them is malformed. Smaller groups cost more calls than they save."""
 
+MOST_VALUES = 1 << 22
+"""Values of a frame, absent ones too. Objects whose members are dense have fewer in a chunk."""
+
 _BIG = re.compile(rb"[0-9]{19}")
 _ESCAPES = rf"\\u[dD][89abAB]|\\u0000|{ESCAPED_KEY}"
 """Matches escapes that Polars does not read, that may begin `UNTYPED_NAN`, and that hide the name of a key."""
@@ -94,7 +97,7 @@ class JsonLines:
     def read(self, data: bytes) -> Iterator[Raw]:
         """Yield the rows of some lines in order, blank lines left out."""
         if not self._fast:
-            yield self._one_by_one(lines_of(data))
+            yield from self.portions(*_parsed(lines_of(data)))
             return
         frame = self.at_once(data)
         if frame is not None:
@@ -113,7 +116,7 @@ class JsonLines:
         elif self._fast:
             yield from self._by_groups(texts)
         else:
-            yield self._one_by_one(texts)
+            yield from self.portions(*_parsed(texts))
 
     def _exactly(self, texts: Sequence[bytes]) -> pl.DataFrame | None:
         """Return the rows of texts read at once, None if that could be wrong."""
@@ -132,7 +135,7 @@ class JsonLines:
                 yield Raw(pl.concat(good), rejects({}))
                 good.clear()
             if frame is None:
-                yield self._one_by_one(group)
+                yield self.values(*_parsed(group))
             else:
                 good.append(frame)
         if good:
@@ -161,27 +164,31 @@ class JsonLines:
         }
         return _fast({**self._columns, **numbers}) if numbers else None
 
-    def _one_by_one(self, lines: Sequence[bytes]) -> Raw:
-        try:
-            return self.values(_plain_values(lines), {})
-        except (ValueError, RecursionError):
-            pass  # one of them is malformed: find out which
-        rows, errors = list[Any](), dict[int, str]()
-        for number, line in enumerate(lines):
-            try:
-                rows.append(_checked_value(line))
-            except (ValueError, RecursionError) as error:
-                rows.append({})
-                errors[number] = str(error)
-        return self.values(rows, errors)
+    def whole(self, texts: Sequence[bytes]) -> Raw:
+        """Return one row for each text, all of them in one frame."""
+        return self.values(*_parsed(texts))
+
+    def portions(self, rows: Sequence[Any], errors: Mapping[int, str]) -> Iterator[Raw]:
+        """Yield JSON values as rows in order, in portions if their members have many names.
+
+        A frame has a value of each row for each name: rows whose names differ would take memory by the square of their number.
+        """
+        for begin, end in [(0, len(rows))] if self._selects else _portions(rows, 0, len(rows)):
+            yield self.values(
+                rows[begin:end], {row - begin: error for row, error in errors.items() if begin <= row < end}
+            )
+
+    @property
+    def _selects(self) -> bool:
+        return self._exact and bool(self._requested)
 
     def values(self, rows: Sequence[Any], errors: Mapping[int, str]) -> Raw:
         """Return JSON values as rows; `rows` has `{}` for each row in `errors`."""
-        raw = from_records(rows)
+        raw = from_records(rows, names=self._requested if self._selects else None)
         missing = [nulls(len(rows), pl.Null()).alias(name) for name in self._requested if name not in raw.frame.columns]
         frame = revive(raw.frame.with_columns(missing), self._requested)
         found = pl.concat([rejects(errors), raw.rejects]).sort("row")
-        chosen = frame.select(list(self._requested)) if self._exact and self._requested else frame
+        chosen = frame.select(list(self._requested)) if self._selects else frame
         return Raw(chosen, found, objects=None if self._requested else rows, is_sparse=True)
 
 
@@ -193,6 +200,33 @@ def parse_value(line: bytes) -> Any:
     """
     value = orjson.loads(line)
     return json.loads(line) if _BIG.search(line) else value  # orjson reads integers beyond 64 bits as floats
+
+
+def _portions(rows: Sequence[Any], begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows, halved until each has at most `MOST_VALUES`."""
+    names = set[str]().union(*(row for row in rows[begin:end] if isinstance(row, Mapping)))
+    if (end - begin) * len(names) <= MOST_VALUES or end - begin == 1:
+        yield begin, end
+        return
+    middle = (begin + end) // 2
+    yield from _portions(rows, begin, middle)
+    yield from _portions(rows, middle, end)
+
+
+def _parsed(lines: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
+    """Return the values of lines, `{}` for a malformed one, and the reasons of these."""
+    try:
+        return _plain_values(lines), {}
+    except (ValueError, RecursionError):
+        pass  # one of them is malformed: find out which
+    rows, errors = list[Any](), dict[int, str]()
+    for number, line in enumerate(lines):
+        try:
+            rows.append(_checked_value(line))
+        except (ValueError, RecursionError) as error:
+            rows.append({})
+            errors[number] = str(error)
+    return rows, errors
 
 
 def _plain_values(lines: Sequence[bytes]) -> list[Any]:

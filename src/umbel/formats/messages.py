@@ -58,7 +58,7 @@ class DecodedMessages:
             except ValueError as error:
                 rows.append({})
                 errors[number] = str(error)
-        yield self._lines.values(rows, errors)
+        yield from self._lines.portions(rows, errors)
 
 
 def message_format(

@@ -80,8 +80,7 @@ def _received(df: pd.DataFrame, source: SourceDefinition, dataset: DatasetDefini
     data = columns(df)
     rows = [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
     lines = [json.dumps(row, allow_nan=False).encode() for row in rows]
-    (raw,) = JsonLines(requested(source, dataset), exact=False).texts(lines)
-    return raw
+    return JsonLines(requested(source, dataset), exact=False).whole(lines)
 
 
 def _is_sent_as_it_is(frame: pl.DataFrame, source: SourceDefinition, dataset: DatasetDefinition) -> bool:

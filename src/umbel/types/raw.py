@@ -5,7 +5,7 @@ No row is lost, and no value changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from itertools import chain
@@ -54,18 +54,22 @@ class Raw:
     is_sparse: bool = False
 
 
-def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:
+def from_records(
+    rows: Sequence[Any], declared: Mapping[str, DType] | None = None, names: Iterable[str] | None = None
+) -> Raw:
     """Return Python or JSON objects as a raw frame; never raises.
 
     Args:
         rows: dictionaries; an absent key is null; anything else is rejected.
         declared: columns that exist even if no row has them; one whose values all fit its type is returned in storage form.
+        names: the columns that are needed; None for those of any row.
     """
     requested = declared or {}
     strays = ((row, value) for row, value in enumerate(rows) if not _is_row(value))
     refused = {row: f"expected an object, got {describe(value)}" for row, value in strays}
     objects = [row if _is_row(row) else {} for row in rows] if refused else rows
-    names = dict.fromkeys(name for name in chain(requested, chain.from_iterable(objects)) if isinstance(name, str))
+    if names is None:
+        names = dict.fromkeys(name for name in chain(requested, chain.from_iterable(objects)) if isinstance(name, str))
     columns = {name: _declared(name, [row.get(name) for row in objects], requested.get(name)) for name in names}
     return Raw(pl.DataFrame(columns, height=len(rows)) if columns else pl.DataFrame(height=len(rows)), rejects(refused))
 

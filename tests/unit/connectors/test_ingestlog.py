@@ -15,6 +15,7 @@ from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import webhook
 from umbel.connectors.webhook import EndpointSource, Webhook
+from umbel.formats import json_lines
 from umbel.formats.json_lines import parse_value
 from umbel.log.ingest import IngestLog
 from umbel.types.dtype import DType
@@ -65,6 +66,7 @@ def test_every_row_is_read_once_and_by_itself(
     with pytest.MonkeyPatch.context() as patch:
         if small:
             patch.setattr(webhook, "CHUNK_BYTES", 100)
+            patch.setattr(json_lines, "MOST_VALUES", 4)
         found = read(endpoint(root), SCHEMA, budget=budget, exact=exact)
     assert {number: tuple(row.values()) for number, row in found.rows.items()} == {
         number: judged(row) for number, row in enumerate(rows) if judged(row) is not None

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from umbel.formats import json_lines
 from umbel.formats.json_lines import GROUP, JsonLines
-from umbel.types.dtypes import Datetime, List, Optional, Str
+from umbel.types.dtypes import Datetime, Int, List, Optional, Str
 
 AT = Datetime()
 NUMBERS = ["1760000000153", "1760000000", "1760000000153000000", "0", "-5000", "-0", "null"]
@@ -47,3 +48,32 @@ def test_a_nan_without_a_type_is_null_in_texts_whatever_stands_beside_it(other: 
 def test_the_name_of_a_column_may_be_any_text() -> None:
     for name in ("a.b", "(", "ä", "at|x"):
         assert _read([f'{{"name": "a", "{name}": 5}}'], name) == [(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), False)]
+
+
+@pytest.mark.parametrize("texts", [True, False], ids=["of texts", "of a chunk"])
+def test_objects_of_different_names_take_memory_in_proportion_to_them(
+    texts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_lines, "MOST_VALUES", 1000)
+    lines = [b'{"own%d": %d, "x": %d}' % (row, row, row) for row in range(300)]
+    lines[70], lines[170] = b'{"x": ', b"7"
+    reader = JsonLines({"x": Optional(Int())}, exact=False)
+    found = list(reader.texts(lines) if texts else reader.read(b"\n".join(lines)))
+    assert sum(raw.frame.height * raw.frame.width for raw in found) < 300 * 100
+    firsts = [0, *itertools.accumulate(raw.frame.height for raw in found)]
+    rejected = [first + row for first, raw in zip(firsts, found, strict=False) for row in raw.rejects["row"]]
+    assert rejected == [70, 170]
+    values = [value for raw in found for value in raw.frame["x"].to_list()]
+    assert values == [None if row in rejected else row for row in range(300)]
+    assert found[-1].frame["own299"].to_list()[-1] == 299
+
+
+def test_rows_read_one_by_one_are_not_read_whole_for_some_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = list[int]()
+    records = json_lines.from_records
+    monkeypatch.setattr(
+        json_lines, "from_records", lambda *a, **k: (raw := records(*a, **k), widths.append(raw.frame.width))[0]
+    )
+    lines = b"".join(b'{"own%d": 1, "x": %d, "s": "\\ud83d\\ude00"}\n' % (row, row) for row in range(100))
+    (raw,) = JsonLines({"x": Int(), "s": Str()}, exact=True).read(lines)
+    assert (raw.frame["x"].to_list(), raw.frame["s"][0], widths) == ([*range(100)], "😀", [2])
