@@ -22,7 +22,10 @@ from umbel.transform.paths import FieldPath
 from umbel.transform.python_code import RECORD, VALUE, FunctionBody
 
 MOST_BRANCHES = 10
-"""Statements `if` of a body; each doubles what follows it."""
+"""Statements `if` of a body; one that may return doubles what follows it."""
+
+Names = Mapping[str, AnyValue]
+Guards = tuple[pl.Expr, ...]
 
 
 def analysed(body: FunctionBody, source: FieldPath, leaves: Leaves) -> Native:
@@ -36,7 +39,7 @@ def analysed(body: FunctionBody, source: FieldPath, leaves: Leaves) -> Native:
     Raises:
         NotNative: the code is outside of the subset.
     """
-    names: dict[str, AnyValue] = {VALUE: Reference(source), RECORD: Reference(FieldPath(()))}
+    names: Names = {VALUE: Reference(source), RECORD: Reference(FieldPath(()))}
     if sum(isinstance(node, ast.If) for each in body.tree for node in ast.walk(each)) > MOST_BRANCHES:
         raise NotNative(f"more than {MOST_BRANCHES} statements if")
     return _Analysis(leaves, body.locals).run(body.tree, names)
@@ -54,32 +57,78 @@ class _Analysis:
     leaves: Leaves
     locals: frozenset[str]
 
-    def run(self, statements: Sequence[ast.stmt], names: Mapping[str, AnyValue]) -> Native:
+    def run(self, statements: Sequence[ast.stmt], names: Names) -> Native:
         """Return the result of statements; it is null where they end without `return`."""
-        fits: tuple[pl.Expr, ...] = ()
+        fits: Guards = ()
         for number, statement in enumerate(statements):
-            match statement:
-                case ast.Return(value=value):
-                    return self._column(value, names).guarded(*fits)
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    found = self._value(value, names)
-                    names = {**names, name: found}
-                    fits += found.fits
-                case ast.If(test=test, body=body, orelse=orelse):
-                    rest = statements[number + 1 :]
-                    condition = self._condition(test, names)
-                    branches = [self.run([*each, *rest], names) for each in (body, orelse)]
-                    return chosen(condition, *branches).guarded(*fits)
-                case ast.Pass() | ast.Expr(value=ast.Constant()):
-                    continue
-                case _:
-                    raise _outside(statement)
+            if isinstance(statement, ast.Return):
+                return self._column(statement.value, names).guarded(*fits)
+            try:
+                names, guards = self._after(statement, names)
+            except NotNative:
+                if not isinstance(statement, ast.If):
+                    raise
+                rest = statements[number + 1 :]
+                condition = self._condition(statement.test, names)
+                branches = [self.run([*each, *rest], names) for each in (statement.body, statement.orelse)]
+                return chosen(condition, *branches).guarded(*fits)
+            fits += guards
         return Native(pl.lit(None), ColumnKind.NULL, fits)
 
-    def _column(self, node: ast.expr | None, names: Mapping[str, AnyValue]) -> Native:
-        return constant(None) if node is None else as_column(self._value(node, names), self.leaves)
+    def _after(self, statement: ast.stmt, names: Names) -> tuple[Names, Guards]:
+        """Return the names after a statement without `return`, and the conditions that prove them.
 
-    def _condition(self, node: ast.expr, names: Mapping[str, AnyValue]) -> Native:
+        Raises:
+            NotNative: it may return, or a name has values of two types, which only what follows can tell apart.
+        """
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found = self._value(value, names)
+                column = self._shared(found) if isinstance(found, Native) else found
+                return {**names, name: replace(column, fits=())}, found.fits
+            case ast.If(test=test, body=body, orelse=orelse):
+                condition = self._condition(test, names)
+                first, second = (self._after_all(each, names) for each in (body, orelse))
+                return self._joined(condition, first, second)
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                return names, ()
+        raise _outside(statement)
+
+    def _after_all(self, statements: Sequence[ast.stmt], names: Names) -> tuple[Names, Guards]:
+        fits: Guards = ()
+        for each in statements:
+            names, guards = self._after(each, names)
+            fits += guards
+        return names, fits
+
+    def _joined(
+        self, condition: Native, first: tuple[Names, Guards], second: tuple[Names, Guards]
+    ) -> tuple[Names, Guards]:
+        """Return the names that both branches have, each with its value in the branch taken."""
+        (names, fits), (others, other_fits) = first, second
+        joined = dict[str, AnyValue]()
+        for name in (each for each in names if each in others):
+            one, other = names[name], others[name]
+            if one is other:
+                joined[name] = one
+                continue
+            one, other = (as_column(each, self.leaves) for each in (one, other))
+            fits, other_fits = fits + one.fits, other_fits + other.fits
+            joined[name] = replace(self._shared(chosen(condition, one, other)), fits=())
+        fit = pl.when(condition.expr).then(holds(*fits)).otherwise(holds(*other_fits))
+        return joined, (*condition.fits, fit)
+
+    def _column(self, node: ast.expr | None, names: Names) -> Native:
+        return constant(None) if node is None else self._shared(as_column(self._value(node, names), self.leaves))
+
+    def _shared(self, value: Native) -> Native:
+        """Return a value as a column of the plan, which later operations read.
+
+        An operation has its operands several times, also in its conditions: otherwise plans would grow exponentially.
+        """
+        return replace(value, expr=self.leaves.share(value.expr)) if value.expr.meta.root_names() else value
+
+    def _condition(self, node: ast.expr, names: Names) -> Native:
         """Return the truth of an expression."""
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -88,11 +137,13 @@ class _Analysis:
             case ast.BoolOp(op=op, values=values):
                 found = self._condition(values[0], names)
                 for each in values[1:]:
-                    found = _connected(found, self._condition(each, names), is_and=isinstance(op, ast.And))
+                    found = _connected(
+                        self._shared(found), self._condition(each, names), is_and=isinstance(op, ast.And)
+                    )
                 return found
         return truth(self._column(node, names))
 
-    def _value(self, node: ast.expr, names: Mapping[str, AnyValue]) -> AnyValue:
+    def _value(self, node: ast.expr, names: Names) -> AnyValue:
         match node:
             case ast.Constant(value=value):
                 return constant(value)
@@ -119,21 +170,22 @@ class _Analysis:
                 return self._called(node, names)
         raise _outside(node)
 
-    def _negated(self, operand: ast.expr, names: Mapping[str, AnyValue]) -> Native:
+    def _negated(self, operand: ast.expr, names: Names) -> Native:
         if isinstance(operand, ast.Constant) and isinstance(operand.value, int | float):
             return constant(-operand.value)
         return negated(self._column(operand, names))
 
-    def _either(self, values: Sequence[ast.expr], names: Mapping[str, AnyValue], *, is_and: bool) -> Native:
+    def _either(self, values: Sequence[ast.expr], names: Names, *, is_and: bool) -> Native:
         """Return the operand that `and` or `or` returns."""
         found = self._column(values[0], names)
         for each in values[1:]:
-            other, condition = self._column(each, names), truth(found)
-            first, second = (other, found) if is_and else (found, other)
-            found = chosen(condition.then(condition.expr), first, second)
+            found, other = self._shared(found), self._column(each, names)
+            known = replace(found, fits=())  # what proves it proves the condition
+            first, second = (other, known) if is_and else (known, other)
+            found = chosen(truth(found), first, second)
         return found
 
-    def _compared(self, op: ast.cmpop, left: ast.expr, right: ast.expr, names: Mapping[str, AnyValue]) -> Native:
+    def _compared(self, op: ast.cmpop, left: ast.expr, right: ast.expr, names: Names) -> Native:
         value = self._column(left, names)
         if isinstance(op, ast.Is | ast.IsNot):
             if not isinstance(right, ast.Constant) or right.value is not None:
@@ -155,7 +207,7 @@ class _Analysis:
         found = value.expr.is_in(pl.Series(constants, dtype=value.kind.polars).implode()).fill_null(value=False)
         return value.then(found, ColumnKind.BOOL)
 
-    def _formatted(self, parts: Sequence[ast.expr], names: Mapping[str, AnyValue]) -> Native:
+    def _formatted(self, parts: Sequence[ast.expr], names: Names) -> Native:
         texts = [constant("")]
         for part in parts:
             match part:
@@ -168,7 +220,7 @@ class _Analysis:
         fits = tuple(fit for each in texts for fit in each.fits)
         return Native(pl.concat_str(each.expr for each in texts), ColumnKind.TEXT, fits)
 
-    def _part(self, value: ast.expr, part: ast.expr, names: Mapping[str, AnyValue]) -> AnyValue:
+    def _part(self, value: ast.expr, part: ast.expr, names: Names) -> AnyValue:
         match value:
             case ast.Call(
                 func=ast.Attribute(value=text, attr="split"), args=[ast.Constant(value=separator)], keywords=[]
@@ -179,9 +231,9 @@ class _Analysis:
             inner = found.member(part.value, self.leaves)
             column = inner.column(self.leaves)
             return inner.guarded(column.expr.is_not_null())  # of an absent member Python raises KeyError
-        return text_slice(as_column(found, self.leaves), part)
+        return text_slice(self._shared(as_column(found, self.leaves)), part)
 
-    def _called(self, node: ast.Call, names: Mapping[str, AnyValue]) -> AnyValue:
+    def _called(self, node: ast.Call, names: Names) -> AnyValue:
         moment = None if {"datetime", "date"} & self.locals else now_of(node, self.leaves)
         if moment is not None:
             return moment
@@ -198,7 +250,7 @@ class _Analysis:
             return self._member(value, args)
         if len(constants) < len(args) or name not in METHODS or METHODS[name][0] != len(args):
             raise NotNative(f"the method {name}" + (" with such arguments" if name in METHODS else ""))
-        text = as_column(value, self.leaves).of_kind(ColumnKind.TEXT)
+        text = self._shared(as_column(value, self.leaves)).of_kind(ColumnKind.TEXT)
         return METHODS[name][1](text.guarded(text.expr.is_not_null()), *constants)
 
     def _member(self, value: Reference, args: Sequence[ast.expr]) -> AnyValue:

@@ -279,19 +279,19 @@ def _skipped(file: BinaryIO, size: int) -> tuple[int, bytes]:
 
 def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    from umbel.formats.parquet import opened, streamed
     from umbel.transform.rows import check_columns, parts_of
 
     try:
-        file = pq.ParquetFile(path)
+        file = opened(path)
         rows = max(1, file.metadata.num_rows)
         try:
             check_columns(file.schema_arrow)
         except InvalidValue as error:
             error.message = f"{path}: {error.message}"
             raise
-        for batch in file.iter_batches(PARQUET_ROWS):
+        for batch in streamed(file, path, file.schema_arrow.names).iter_batches(PARQUET_ROWS):
             yield from parts_of(str(path), batch)
             advance(path.stat().st_size * batch.num_rows // rows)
     except (pa.ArrowException, OSError) as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from itertools import chain
 
 import pytest
 
 from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
 from umbel.transform.leaves import seen_kinds
+from umbel.transform.native import ColumnKind
 from umbel.transform.plan import compiled
 from umbel.transform.values import parse
 
@@ -109,3 +112,44 @@ def test_a_time_that_cannot_be_written(layout: str) -> None:
 def test_no_way_to_change_a_record_shows_in_other_documents(code: str) -> None:
     transform = check({"name": "custom_code", "code": f"{code}\nreturn len(source_field)"}, [b'{"a":[1]}', b'{"a":[]}'])
     assert transform([b'{"a":[1]}', b'{"a":[]}']).data == b'{"t":2,"u":[1]}\n{"t":1,"u":[]}\n'
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda n: ["x = source_field", *["x = x + x"] * n, "return x"],
+        lambda n: ["x = source_field", *(f"if x > {each}:\n  x = x - 1" for each in range(n)), "return x"],
+        lambda n: ["return " + " or ".join(f"(source_field - {each})" for each in range(n))],
+        lambda n: ["return " + " and ".join(f"(source_field - {each})" for each in range(n))],
+        lambda n: ["return source_field" + " / 2" * n],
+        lambda n: ["return str(source_field)" + ".lower().strip()" * n],
+    ],
+)
+def test_the_plan_grows_no_faster_than_the_code(code: Callable[[int], list[str]]) -> None:
+    def size(n: int) -> int:
+        transform = check(
+            {"name": "custom_code", "code": "\n".join(code(n))}, [b'{"a":%d}' % each for each in range(9)]
+        )
+        plan = compiled(transform.configuration, lambda _: ColumnKind.INT)
+        natives = [each.native.expr for each in plan.documents if each.native is not None]
+        assert len(natives) == 2
+        return sum(len(each.meta.serialize()) for each in (*natives, plan.fit, *chain.from_iterable(plan.stages)))
+
+    assert size(8) < 3 * size(4)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = source_field\nif x > 1:\n  y = x * 2\nelse:\n  y = 'low'\nreturn str(y)",
+        "if source_field > 1:\n  y = 2\nreturn y",
+        "y = None\nif source_field > 1:\n  y = 'x' + record.get('b')\nreturn y.upper() if y else 'none'",
+        "if source_field > 1:\n  if source_field > 2:\n    return 3\n  y = 2\nelse:\n  y = 1 // source_field\nreturn y",
+        "x = record.get('b')\nif source_field > 1:\n  x = record\nreturn x.get('a') if source_field > 1 else x",
+    ],
+)
+def test_names_after_branches(code: str) -> None:
+    lines = [*(b'{"a":%d,"b":"x"}' % each for each in range(4)), b'{"a":5}', b'{"a":null,"b":"x"}']
+    for each in ([line] for line in lines):
+        check({"name": "custom_code", "code": code}, each)
+    check({"name": "custom_code", "code": code}, lines)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from umbel.errors import InvalidValue
 from umbel.formats.chunks import MAX_ROW
+from umbel.transform.inputs import InputFile
 from umbel.transform.parquet import write_parquet
 from umbel.transform.rows import check_columns, parts_of
 from umbel.transform.values import dump
@@ -264,3 +265,23 @@ def test_parquet_of_records_without_fields(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("{}\n{}\n")
     with pytest.raises(pl.exceptions.PolarsError, match="no fields"):
         write_parquet(tmp_path / "in", tmp_path / "out.parquet")
+
+
+def test_instants_of_96_bits_have_all_years(tmp_path: Path) -> None:
+    """So Spark writes them; those after 2262, such as an end that is open, became others of the 19th century."""
+    years = (1, 1677, 2024, 2263, 9999)
+    at = pa.array([datetime(year, 12, 31, 1, 2, 3, 4) for year in years], pa.timestamp("us"))
+    pq.write_table(pa.table({"at": at}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    parts = [bytes(each.read()) for each in InputFile(tmp_path / "a.parquet").parts(lambda _: None)]
+    assert b"".join(parts).split() == [b'{"at":"%04d-12-31T01:02:03.000004Z"}' % year for year in years]
+
+
+def test_a_large_row_group_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read as a whole, whatever its size."""
+    texts = pa.array([f"{number:0300}" for number in range(60_000)])
+    pq.write_table(pa.table({"a": texts, "b": texts}), tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    monkeypatch.setattr("umbel.formats.parquet.STREAMED_BYTES", 1 << 20)
+    before, most, lines = pa.total_allocated_bytes(), 0, 0
+    for part in InputFile(tmp_path / "a.parquet").parts(lambda _: None):
+        most, lines = max(most, pa.total_allocated_bytes() - before), lines + bytes(part.data).count(b"\n")
+    assert (lines, most < 20 << 20) == (60_000, True)

@@ -67,7 +67,7 @@ def instant_of(value: Any) -> datetime:
         TypeError, ValueError: it is no instant.
     """
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return epochs.in_utc(value)
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     if type(value) is str:
