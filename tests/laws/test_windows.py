@@ -24,6 +24,7 @@ ODD = (math.inf, -math.inf, math.nan)
 MINUTE = 60 * SECOND
 PLAIN = (Count(), Sum(of="x"), Max(of="x"), Average(of="f"), FirstK(of="x", limit=2, dedup=False, dropnull=False))
 WINDOWS = (
+    Hopping("10m", "45s"),  # of 40 panes
     Tumbling("1m"),
     Hopping("3m", "1m"),
     Hopping("150s", "1m"),
@@ -102,7 +103,7 @@ def test_timelines(window: Any, drawn: Any, order: Any) -> None:
     check(job.changes(), job.operator, expected)
 
 
-@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
+@pytest.mark.parametrize("window", WINDOWS[:5], ids=str)
 @given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders)
 @examples(15)
 def test_retracted_rows(window: Any, drawn: Any, gone: Any, order: Any) -> None:
@@ -122,7 +123,7 @@ def test_retracted_rows(window: Any, drawn: Any, gone: Any, order: Any) -> None:
 
 @given(drawn=streams, order=orders, disorder=st.integers(0, 200), appends=st.booleans())
 @examples(30)
-@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
+@pytest.mark.parametrize("window", WINDOWS[:5], ids=str)
 def test_watermark_forgets_only_what_it_may(window: Any, drawn: Any, order: Any, disorder: int, appends: bool) -> None:
     changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
     job = Job(aggregation(*of(window), appends=appends))
@@ -191,7 +192,7 @@ def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
             assert_rows(row[1:], [expected[0], expected[2], expected[1], expected[3]], 1e3, (key, row[0]))
 
 
-@pytest.mark.parametrize("window", WINDOWS[:3], ids=str)
+@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
 @given(drawn=streams, order=orders, appends=st.booleans())
 @examples(15)
 def test_window_as_key(window: Any, drawn: Any, order: Any, appends: bool) -> None:

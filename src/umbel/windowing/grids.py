@@ -26,19 +26,24 @@ class Grid(Protocol):
     def size(self) -> int:
         """The length of a pane, µs."""
 
-    def ends(self, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    @property
+    def panes(self) -> int:
+        """The largest number of panes of a result; 0 without a limit."""
+
+    def ends(self, ids: Ints, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """Return the emission instants of results due to panes with rows.
 
-        These are all instants e, low < e <= high.
+        These are all instants e, low < e <= high, each at least once.
 
         Args:
+            ids: the key of each pane.
             panes: the begin of each pane.
             entered: the instant the rows in each pane take effect.
             low: for each pane.
             high: for each pane.
 
         Returns:
-            The position of the pane and the instant, for every such pair.
+            The position of a pane of the key, and the instant.
         """
 
     def due(self, panes: Ints, entered: Ints, after: int) -> Ints:
@@ -73,9 +78,16 @@ class HoppingGrid:
     def size(self) -> int:
         return gcd(self.length, self.stride)
 
-    def ends(self, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    @property
+    def panes(self) -> int:
+        return self.length // self.size
+
+    def ends(self, ids: Ints, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         first = np.maximum(self._first(panes), (low - self.length) // self.stride + 1)
         last = np.minimum(panes // self.stride + 1, (high - self.length) // self.stride)
+        # the windows of the pane before have those of the next one in part
+        follows = (ids[1:] == ids[:-1]) & (panes[1:] >= panes[:-1])
+        first[1:] = np.where(follows, np.maximum(first[1:], last[:-1] + 1), first[1:])
         row, number = expand(first, last + 1)
         return row, number * self.stride + self.length
 
@@ -115,7 +127,11 @@ class ForeverGrid:
     def size(self) -> int:
         return self.stride
 
-    def ends(self, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    @property
+    def panes(self) -> int:
+        return 0
+
+    def ends(self, ids: Ints, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         ends = panes + self.stride
         requested = np.flatnonzero((low < ends) & (ends <= high))
         return requested, ends[requested]
@@ -153,7 +169,11 @@ class SlidingGrid:
     def size(self) -> int:
         return 1
 
-    def ends(self, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    @property
+    def panes(self) -> int:
+        return 0
+
+    def ends(self, ids: Ints, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         both = [entered] if self.length is None else [entered, np.maximum(self._left(panes), entered)]
         owners = np.tile(np.arange(len(panes)), len(both))
         ends = np.concatenate(both)

@@ -30,6 +30,7 @@ from umbel.types import epochs
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous, Hopping, Tumbling
 from umbel.windowing.grids import ALWAYS, LATER, Grid, HoppingGrid, grid_of
+from umbel.windowing.pane_tree import LEAST, Windowed, fold_by_tree
 from umbel.windowing.partials import Partials, fold
 from umbel.windowing.stored_windows import Entries, Merged, nearby, whole
 from umbel.windowing.tiling import ENDED, FIRST, ID, UNTIL, WINDOW
@@ -190,7 +191,7 @@ class Panes:
 
     def _window_results(self, panes: pl.DataFrame, number: int, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         ids, pane, entered = self._arrays(panes.filter(pl.col(WINDOW) == number))
-        row, ends = self.grids[number].ends(pane, entered, low[ids], high[ids])
+        row, ends = self.grids[number].ends(ids, pane, entered, low[ids], high[ids])
         return ids[row], ends
 
     def due(self, panes: pl.DataFrame, after: int, keys: int) -> Ints:
@@ -239,6 +240,9 @@ class Panes:
         grid, partials = self.grids[number], self._needed(number)
         ids, pane, entered = self._arrays(panes)
         first, last = grid.covers(grid.current(results.ends))
+        if grid.panes >= LEAST and not self.is_keyed:
+            windows = Windowed(results.ids, first // grid.size, last // grid.size)
+            return fold_by_tree(panes, ids, pane // grid.size, windows, partials, grid.panes)
         search = Sorted(ids, pane)
         low, high = search.first_at_or_after(results.ids, first), search.first_at_or_after(results.ids, last)
         if grid.is_cumulative:

@@ -220,25 +220,47 @@ def fold(
         counted: selects the states of a range that count; all when None.
     """
     columns = states.select(WEIGHT, *partials.columns)
-    asker = pl.lit(0, pl.Int64).alias(ASKER)
-    found = [columns.clear().with_columns(asker)]
-    for part in _parts(high - low):
+    found = list[pl.DataFrame]()
+    for part in parts_of(high - low):
         point, entry = runs.expand(low[part], high[part])
         point = point + part.start
         if counted is not None:
             requested = counted(point, entry)
             point, entry = point[requested], entry[requested]
-        if len(point):
-            pairs = columns[entry].with_columns(pl.Series(ASKER, point))
-            found.append(partials.merge(pairs, runs.changes(point), [pl.col(ASKER).first(), pl.col(WEIGHT).sum()]))
-    merged = pl.concat(found, rechunk=True)
-    position = np.full(len(low), -1)
-    position[merged[ASKER].to_numpy()] = np.arange(len(merged))
+        found.append(merged_by_point(columns, point, entry, partials))
+    return spread(columns, found, len(low))
+
+
+def merged_by_point(states: pl.DataFrame, points: Ints, rows: Ints, partials: Partials) -> pl.DataFrame:
+    """Return the merged state of each point that has states, with the point's position.
+
+    Args:
+        states: `_weight` and the state columns.
+        points: a position for each of their states, in order.
+        rows: the positions of these.
+        partials: the states that are merged.
+    """
+    pairs = gathered(states, rows).with_columns(pl.Series(ASKER, points))
+    return partials.merge(pairs, runs.changes(points), [pl.col(ASKER).first(), pl.col(WEIGHT).sum()])
+
+
+def spread(states: pl.DataFrame, merged: Sequence[pl.DataFrame], count: int) -> pl.DataFrame:
+    """Return the merged state of each of `count` points, null where it has none.
+
+    Args:
+        states: with the columns of the result.
+        merged: results of `merged_by_point`.
+        count: the number of points.
+    """
+    empty = states.clear().with_columns(pl.lit(0, pl.Int64).alias(ASKER))
+    found = pl.concat([empty, *merged], rechunk=True)
+    position = np.full(count, -1)
+    position[found[ASKER].to_numpy()] = np.arange(len(found))
     index = pl.Series(position).set(pl.Series(position < 0), None)
-    return merged.select(pl.all().gather(index)).with_columns(pl.col(WEIGHT).fill_null(0))
+    return found.select(pl.exclude(ASKER).gather(index)).with_columns(pl.col(WEIGHT).fill_null(0))
 
 
-def _parts(sizes: Ints) -> Iterator[slice]:
+def parts_of(sizes: Ints) -> Iterator[slice]:
     """Yield slices of the points with a bounded number of pairs each."""
     total = np.cumsum(np.maximum(sizes, 0))
     start = 0

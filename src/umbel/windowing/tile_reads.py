@@ -16,44 +16,22 @@ import polars as pl
 
 from umbel.aggregates.point_states import Spans
 from umbel.changes import runs
-from umbel.changes.runs import Flags, Ints, Sorted
+from umbel.changes.runs import Flags, Ints
 from umbel.state.keys import encode_keys
 from umbel.state.runs.sorting import order_of
 from umbel.state.tables import State
 from umbel.types.schema import WEIGHT
-from umbel.types.windows import SECOND, Continuous
+from umbel.types.windows import SECOND
 from umbel.windowing.groups import KEY, Groups, with_ids
-from umbel.windowing.partials import Partials, fold
+from umbel.windowing.partials import Partials
 from umbel.windowing.points import HISTORY, TIME, Points, RequestedColumns, shown
 from umbel.windowing.stored_answer import Completion, StoredAnswer, cut_entries
+from umbel.windowing.tile_folds import Placed, folded
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
 POSITION, TILE = "_time_place", "_time_tile"
 ROW = "_at_row"
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The entries of one window, sorted by key and position.
-
-    Args:
-        states: their states and weights.
-        ids: of their keys.
-        position: the instant, in µs, that determines whether an entry is in the window.
-        since: the instant its first change takes effect.
-        until: the instant its last change takes effect.
-        grain: the maximum distance of an entry's position from its instants, µs.
-        is_running: True if each state is the running merge of all entries before it as well.
-    """
-
-    states: pl.DataFrame
-    ids: Ints
-    position: Ints
-    since: Ints
-    until: Ints
-    grain: int
-    is_running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +290,7 @@ class TileReader:
         cut = np.zeros(len(points.at), np.bool_)
         for number, entries in enumerate(placed):
             window = self.tiles.windows[number]
-            states, crossed = _folded(entries, points, window, self._needed(number))
+            states, crossed = folded(entries, points, window, self._needed(number))
             cut |= crossed
             mine = [each for each in self.answered.aggregates if each.window == window]
             results = self.tiles.partials.results(states.with_columns(instants.alias(TIME)), mine)
@@ -349,37 +327,6 @@ def are_unknown(tiles: Tiles, spans: Spans, at: Ints, read: Callable[[str], Any]
     mask |= spans.least(np.where(existed, since, NEVER), NEVER) > at
     mask |= spans.largest(leaving, empty=False)
     return mask & spans.largest(here, empty=False)
-
-
-def _folded(entries: Placed, points: Points, window: Continuous, partials: Partials) -> tuple[pl.DataFrame, Flags]:
-    """Return the state of each point in a window, and a mask of cut points.
-
-    The state is null where the window is empty. A point is cut if it lies between the first and the last change of an entry in
-    it.
-    """
-    low, high = _ranges(entries, points, window)
-    cut = np.zeros(len(points.at), np.bool_)
-
-    def counted(point: Ints, entry: Ints) -> Flags:
-        at = points.at[point]
-        is_in: Flags = entries.until[entry] <= at
-        cut[point[~is_in & (entries.since[entry] <= at)]] = True
-        return is_in
-
-    return fold(entries.states, low, high, partials, counted), cut
-
-
-def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, Ints]:
-    """Return for each point the range of the entries that may count."""
-    search = Sorted(entries.ids, entries.position)
-    if entries.is_running:
-        high = search.first_after(points.ids, points.at)
-        return np.maximum(high - 1, search.first_at_or_after(points.ids, np.full(len(points.at), -NEVER))), high
-    if window.duration_us is None:
-        ends = np.full(len(points.at), NEVER)
-        return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
-    begin = points.at // SECOND * SECOND - window.duration_us
-    return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at + entries.grain)
 
 
 def _positioned(entries: pl.DataFrame) -> pl.DataFrame:

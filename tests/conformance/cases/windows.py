@@ -48,6 +48,7 @@ Hourly = counted("Hourly", Tumbling("1h"))
 LookedBack = counted("LookedBack", Tumbling("1h", lookback="1h"))
 TwoHours = counted("TwoHours", Hopping("2h", "1h"))
 Ever = counted("Ever", Hopping("forever", "1h"))
+ThreeHours = counted("ThreeHours", Hopping("3h", "15m"))
 Sliding = counted("Sliding", Continuous("1h"))
 Total = counted("Total", Continuous("forever"))
 
@@ -75,7 +76,7 @@ ByHour = by_window("ByHour", Tumbling("1h"))
 Sessions = by_window("Sessions", Session("10m"))
 BriefSessions = by_window("BriefSessions", Session("1.5s"))
 
-DATASETS = [Events, Hourly, LookedBack, TwoHours, Ever, Sliding, Total, ByHour]
+DATASETS = [Events, Hourly, LookedBack, TwoHours, ThreeHours, Ever, Sliding, Total, ByHour]
 
 
 def rows(name: str, counts: dict[str, int]) -> Table:
@@ -100,10 +101,22 @@ CHANGE_POINTS = {
     "05:10:01": 0,
 }
 
+QUARTERS = {
+    **dict.fromkeys(["00:15", "00:30", "00:45"], 1),
+    "01:00": 2,
+    **dict.fromkeys([f"{number // 4:02}:{number % 4 * 15:02}" for number in range(5, 13)], 3),
+    "03:15": 2,
+    "03:30": 2,
+    "03:45": 3,
+    "04:00": 2,
+}
+"""The events of the three hours before each quarter of an hour: those at its begin have left it."""
+
 PROBES: list[Step] = [
     rows("Hourly", {"01:00": 2, "02:00": 1, "03:00": 0, "04:00": 1}),
     rows("LookedBack", {"01:00": 2, "02:00": 1, "03:00": 0}),
     rows("TwoHours", {"01:00": 2, "02:00": 3, "03:00": 1, "04:00": 1}),
+    rows("ThreeHours", QUARTERS),
     rows("Ever", {"01:00": 2, "02:00": 3, "04:00": 4}),
     spans(
         "ByHour",

@@ -1,0 +1,110 @@
+"""The states of points in a window, folded from entries placed at instants.
+
+A point counts the entries of its window up to its instant. Most of these have ended by then, and are a range of the stored order.
+Where a key has many points their ranges overlap, and are merged from nodes of a tree instead of each from its entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from umbel.changes.runs import Flags, Ints, Sorted, running_maximum
+from umbel.state.runs.sorting import gathered
+from umbel.types.windows import SECOND, Continuous
+from umbel.windowing.pane_tree import LEAST, Ranges, fold_ranges
+from umbel.windowing.partials import Partials, fold
+from umbel.windowing.points import Points
+from umbel.windowing.tiling import NEVER
+
+SHARED = 64
+"""Keys whose ranges have so many times their entries are folded by a tree."""
+MANY = 1 << 16
+"""Ranges of fewer entries in total are folded from these: a tree takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The entries of one window, sorted by key and position.
+
+    Args:
+        states: their states and weights.
+        ids: of their keys.
+        position: the instant, in µs, that determines whether an entry is in the window.
+        since: the instant its first change takes effect.
+        until: the instant its last change takes effect.
+        grain: the maximum distance of an entry's position from its instants, µs.
+        is_running: True if each state is the running merge of all entries before it as well.
+    """
+
+    states: pl.DataFrame
+    ids: Ints
+    position: Ints
+    since: Ints
+    until: Ints
+    grain: int
+    is_running: bool = False
+
+
+def folded(entries: Placed, points: Points, window: Continuous, partials: Partials) -> tuple[pl.DataFrame, Flags]:
+    """Return the state of each point in a window, and a mask of cut points.
+
+    The state is null where the window is empty. A point is cut if it lies between the first and the last change of an entry in
+    it.
+    """
+    low, high = _ranges(entries, points, window)
+    cut = np.zeros(len(points.at), np.bool_)
+
+    def counted(point: Ints, entry: Ints) -> Flags:
+        at = points.at[point]
+        is_in: Flags = entries.until[entry] <= at
+        cut[point[~is_in & (entries.since[entry] <= at)]] = True
+        return is_in
+
+    busy = np.flatnonzero(_are_busy(entries, points, np.maximum(high - low, 0)))
+    if not len(busy):
+        return fold(entries.states, low, high, partials, counted), cut
+    others = np.setdiff1d(np.arange(len(low)), busy)
+    states = [
+        fold(entries.states, low[others], high[others], partials, lambda point, entry: counted(others[point], entry)),
+        fold_ranges(
+            entries.states, entries.ids, _divided(entries, points, busy, low[busy], high[busy]), partials, counted
+        ),
+    ]
+    return gathered(pl.concat(states, rechunk=True), np.argsort(np.concatenate((others, busy)))), cut
+
+
+def _are_busy(entries: Placed, points: Points, sizes: Ints) -> Flags:
+    """Return a mask of the points whose ranges overlap enough for a tree."""
+    if int(sizes.sum()) < MANY:
+        return np.zeros(len(sizes), np.bool_)
+    count = int(max(points.ids.max(), entries.ids.max())) + 1
+    total = np.bincount(points.ids, sizes, minlength=count)
+    is_shared = total > SHARED * np.bincount(entries.ids, minlength=count)
+    is_busy: Flags = is_shared[points.ids] & (sizes > LEAST)
+    return is_busy
+
+
+def _divided(entries: Placed, points: Points, chosen: Ints, low: Ints, high: Ints) -> Ranges:
+    """Return ranges divided into entries that have all ended, and those of which some have."""
+    ids, at = points.ids[chosen], points.at[chosen]
+    latest = running_maximum(entries.ids, entries.until)
+    earliest = -running_maximum(entries.ids.max() - entries.ids[::-1], -entries.since[::-1])[::-1]
+    ended, begun = (Sorted(entries.ids, each).first_after(ids, at) for each in (latest, earliest))
+    ended = np.clip(ended, low, high)
+    return Ranges(chosen, ids, low, ended, np.clip(begun, ended, high))
+
+
+def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, Ints]:
+    """Return for each point the range of the entries that may count."""
+    search = Sorted(entries.ids, entries.position)
+    if entries.is_running:
+        high = search.first_after(points.ids, points.at)
+        return np.maximum(high - 1, search.first_at_or_after(points.ids, np.full(len(points.at), -NEVER))), high
+    if window.duration_us is None:
+        ends = np.full(len(points.at), NEVER)
+        return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
+    begin = points.at // SECOND * SECOND - window.duration_us
+    return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at + entries.grain)
