@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from umbel.catalog import tables as t
 from umbel.catalog.checksums import opened, sealed, with_sum, without_sum
 from umbel.catalog.engine import check, migrated
+from umbel.catalog.late_records import LATE, LateRecords
 from umbel.catalog.row_sums import COVERED, DECISIVE, check_rows
 from umbel.errors import Conflict, UnknownName, did_you_mean
 from umbel.state.port import Fenced
@@ -22,13 +23,12 @@ from umbel.state.port import Fenced
 RAW_LIMIT = 64 << 10
 """Bytes stored of a rejected record."""
 
-LATE = "late: "
-"""Prefix of the reason of a record that arrived after the watermark had passed it."""
-
 RETAINED_BATCHES = 20
 MAIN = "main"
 DELETED = b""
 """The definitions of a commit that deleted its branch."""
+IS_DELETED = func.length(t.Commit.definitions) == 0
+"""The condition on such commits; to compare the definitions, a database would read all of them."""
 FOLDED_AT_ONCE = 10
 """Batches whose counts are added to the totals together."""
 TOTAL = -1
@@ -111,6 +111,7 @@ class Catalog:
         self.url = url
         self._engine = migrated(url)
         self._session = sessionmaker(self._engine, expire_on_commit=False)
+        self._late = LateRecords()
 
     def close(self) -> None:
         """Close its connections."""
@@ -216,7 +217,7 @@ class Catalog:
         )
         with self._session() as session:
             rows = session.execute(last).all()
-            gone = set(session.scalars(select(t.Commit.revision).where(t.Commit.definitions == DELETED)))
+            gone = set(session.scalars(select(t.Commit.revision).where(IS_DELETED)))
         alive = [(branch != MAIN, first, branch, head) for branch, head, first in rows if head not in gone]
         return {branch: head for _, _, branch, head in sorted(alive)}
 
@@ -229,7 +230,7 @@ class Catalog:
         )
         with self._session() as session:
             rows = {str(branch): int(revision) for branch, revision in session.execute(last)}
-            gone = set(session.scalars(select(t.Commit.revision).where(t.Commit.definitions == DELETED)))
+            gone = set(session.scalars(select(t.Commit.revision).where(IS_DELETED)))
         found = {branch: rows.get(branch, 0) for branch in self.heads(until)}
         return {branch: 0 if revision in gone else revision for branch, revision in found.items()}
 
@@ -293,7 +294,7 @@ class Catalog:
     def erasures(self, branch: str, until: int) -> list[tuple[str, str, bytes]]:
         """Return a branch's erasures as of a revision: dataset, identity of its erase keys, keys."""
         begun = func.coalesce(func.max(t.Commit.revision), 0)
-        deleted = select(begun).where(t.Commit.branch == branch, t.Commit.definitions == DELETED)
+        deleted = select(begun).where(t.Commit.branch == branch, IS_DELETED)
         requested = select(t.Erasure).where(
             t.Erasure.branch == branch,
             t.Erasure.revision <= until,
@@ -354,8 +355,8 @@ class Catalog:
                 self._fold(session, job, number - RETAINED_BATCHES)
             self._bury(session, dead)
             if late_bytes is not None:
-                for dataset in {letter.dataset for letter in dead if letter.reason.startswith(LATE)}:
-                    _forget_late(session, dataset, late_bytes)
+                late = [letter for letter in dead if letter.reason.startswith(LATE)]
+                self._late.trim(session, [(letter.dataset, len(letter.raw)) for letter in late], late_bytes)
 
     def bury(
         self,
@@ -583,16 +584,6 @@ class Catalog:
                 where=t.DeadLetterRow.origin != added.excluded.origin,  # read again under another definition
             )
             session.execute(again, rows)
-
-
-def _forget_late(session: Session, dataset: str, keep: int) -> None:
-    """Delete the oldest of a dataset's late records beyond a number of bytes."""
-    mine = t.DeadLetterRow.dataset == dataset, t.DeadLetterRow.reason.startswith(LATE)
-    size = func.sum(func.length(t.DeadLetterRow.raw)).over(order_by=t.DeadLetterRow.id.desc())
-    sized = select(t.DeadLetterRow.id, size.label("size")).where(*mine).subquery()
-    last = session.scalar(select(func.max(sized.c.id)).where(sized.c.size > keep))
-    if last is not None:
-        session.execute(delete(t.DeadLetterRow).where(*mine, t.DeadLetterRow.id <= last))
 
 
 def _letter(row: t.DeadLetterRow) -> DeadLetter:

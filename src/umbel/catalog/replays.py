@@ -14,7 +14,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, func, select, update
 
 from umbel.catalog import tables as t
-from umbel.catalog.catalog import LATE, Catalog
+from umbel.catalog.catalog import Catalog
+from umbel.catalog.late_records import LATE
 
 TO_REPLAY = "to replay"
 """The name of the count of dead letters that a replay processes."""

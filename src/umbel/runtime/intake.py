@@ -11,7 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from umbel.catalog.catalog import LATE, RAW_LIMIT, DeadLetter
+from umbel.catalog.catalog import RAW_LIMIT, DeadLetter
+from umbel.catalog.late_records import LATE
 from umbel.catalog.replays import Replays
 from umbel.connectors.splits import Landmark
 from umbel.definitions.records import DatasetDefinition

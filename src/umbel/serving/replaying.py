@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -15,6 +15,7 @@ from umbel.errors import InvalidValue
 from umbel.runtime.replays import ReplayReport, replay_letters
 from umbel.serving.requests import DatasetName, JsonBody, OptionalText
 from umbel.serving.service import Service
+from umbel.types.epochs import in_utc
 
 
 class ReplayRequest(JsonBody, frozen=True):
@@ -64,7 +65,6 @@ def _instant(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        at = datetime.fromisoformat(text)
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        return in_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise InvalidValue(f"expected an instant, found {text!r:.100}", hint="2026-03-01T12:00:00Z") from None
