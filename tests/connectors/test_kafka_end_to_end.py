@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from tests.deployed import wait_until
+from tests.running_files import files_with
 from tests.scenarios.server import ServerProcess
 from tests.servers.kafka import PASSWORD, USER, Broker, started_or_missing
 from umbel import Client
@@ -144,14 +145,6 @@ class Shop:
         self.server.stop()
 
 
-def content(path: Path) -> bytes:
-    """Return the content of a file, nothing if it is gone: the worker writes others in its place."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
 def test_everything(broker: Broker, tmp_path: Path) -> None:
     for topic in ("sales", "users", "large"):
         broker.create(topic)
@@ -178,8 +171,7 @@ def test_everything(broker: Broker, tmp_path: Path) -> None:
         assert is_found.tolist() == [True, True, False]
         wait_until(lambda: amounts(broker) == [150, 250], lambda: shop.said)
         others_go_on(broker, shop)
-        written = [path for path in (tmp_path / "umbel").rglob("*") if path.is_file()]
-        assert not [path for path in written if PASSWORD.encode() in content(path)]
+        assert files_with(PASSWORD, tmp_path / "umbel") == []
         assert PASSWORD not in shop.said
     finally:
         shop.stop()

@@ -30,6 +30,7 @@ from umbel.types.dtype import DType
 log = logging.getLogger("umbel.work")
 
 SPLIT_BYTES = 32 << 20
+LEAST_SPLIT = 1 << 10
 FILE_SHIFT = 36
 MOST_FILES = 1 << 20
 """Files of one source: more would have numbers of the next source."""
@@ -38,10 +39,7 @@ CHANGED = "changed_files"
 
 
 class FileListing(Protocol):
-    """The files of one folder or bucket that match a pattern.
-
-    Instances are small and can be pickled.
-    """
+    """The files of one folder or bucket that match a pattern; can be pickled."""
 
     is_costly: ClassVar[bool]
     """True if listing again must wait until all that is listed is planned."""
@@ -49,6 +47,10 @@ class FileListing(Protocol):
     @property
     def failure_domain(self) -> object:
         """The system they are in, as of `SplitSource`; None for a folder."""
+
+    @property
+    def trouble(self) -> str:
+        """The reason why none can be listed; empty if they can."""
 
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         """Return the complete files behind a name, and the name to go on from.
@@ -98,7 +100,7 @@ class FileSource(SplitSource):
     Args:
         store: the files.
         format: "json", "parquet", "avro" or CSV.
-        split_bytes: the size of a split in bytes; `_seq` depends on it, so it must not change.
+        split_bytes: the size of a split in bytes, of which a small batch reads less.
         order: what their names say of their order; None for nothing.
     """
 
@@ -112,9 +114,10 @@ class FileSource(SplitSource):
     """Where the next listing begins, empty for the start."""
     _seen: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     """The sizes of the listed files that were not read before the last plan, None before the first one."""
-    _trouble: str = field(default="", init=False, repr=False, compare=False)
     _is_listed: bool = field(default=False, init=False, repr=False, compare=False)
     """True once a listing has come to its end."""
+    _reached: tuple[Position, _Known] | None = field(default=None, init=False, repr=False, compare=False)
+    """The position of the last plan with its files: reading these from it takes longer than the listing of many."""
 
     opens_at_once: ClassVar[bool] = True
 
@@ -136,7 +139,7 @@ class FileSource(SplitSource):
 
     @property
     def trouble(self) -> str:
-        return self._trouble
+        return self.store.trouble or self._hidden_files(self._reached[1].newest if self._reached else "")
 
     def examine(self) -> None:
         self.store.examine()
@@ -149,9 +152,8 @@ class FileSource(SplitSource):
                 was planned, packed, "count": of all files done, "newest": of them}`, None for the beginning.
             budget: approximate limit in bytes.
         """
-        known = _Known.of(position)
-        listed, before = self._files(known), frozenset(known.done)
-        self._trouble = self._hidden_files(known.newest)
+        known, self._reached = self._known_at(position), None
+        listed, before, facts = self._files(known), frozenset(known.done), known.facts
         found = list(self._reported(listed, known))
         for name in _new(listed, known.done, known.begun):
             if budget <= 0:
@@ -172,7 +174,9 @@ class FileSource(SplitSource):
         unplanned = {name: stamp for name, stamp in listed.items() if name not in known.done}
         self._listed = unplanned if self.store.is_costly else {}
         known.forget(self.order)
-        return found, known.position
+        reached = position if position and not found and known.facts == facts else known.position
+        self._reached = reached, known
+        return found, reached
 
     def measure(self, position: Position) -> SourceSize:
         """Return the bytes of the files that are unread, by a listing."""
@@ -189,7 +193,7 @@ class FileSource(SplitSource):
         """Return the bytes of the files that the last `plan` knew, beyond a position."""
         if self._seen is None:
             return SourceLag()
-        known = _Known.of(position)
+        known = self._known_at(position)
         left = {name: size for name, size in self._seen.items() if name not in known.done}
         if known.begun and known.begun[0] in left:
             left[known.begun[0]] = max(0, left[known.begun[0]] - int(known.begun[1]))
@@ -244,6 +248,10 @@ class FileSource(SplitSource):
         begin, _, name = landmark[1].partition(" ")
         return f"{name}: row {number - landmark[0]}" + (f" of the part from {begin}" if begin != "0" else "")
 
+    def _known_at(self, position: Position) -> _Known:
+        reached = self._reached
+        return reached[1] if reached is not None and reached[0] == position else _Known.of(position)
+
     def _files(self, known: _Known) -> dict[str, Stamp]:
         """Return listed files: those that wait since the last listing, or of a new one."""
         floor = self.order.floor(known.newest) if self.order and known.newest else ""
@@ -285,16 +293,16 @@ class FileSource(SplitSource):
         The offset is None if nothing of the file is left.
         """
         taken = list[Piece]()
-        for piece in self._pieces(name, stamp, offset):
+        for piece in self._pieces(name, stamp, offset, min(self.split_bytes, max(budget, LEAST_SPLIT))):
             taken.append(piece)
             budget -= piece.weight
             if budget <= 0 and not piece.is_last:
                 return taken, piece.end
         return taken, None
 
-    def _pieces(self, name: str, stamp: Stamp, offset: int) -> Iterator[Piece]:
+    def _pieces(self, name: str, stamp: Stamp, offset: int, size: int) -> Iterator[Piece]:
         try:
-            yield from format_of(self.format).pieces(self.store.file(name, stamp), offset, self.split_bytes)
+            yield from format_of(self.format).pieces(self.store.file(name, stamp), offset, size)
         except (OSError, FileLostError):
             yield Piece(offset, None, 1, is_last=True)  # opening the split reports the error
 
@@ -363,6 +371,11 @@ class _Known:
         self.done = {name for name in self.done if name > floor}
         begun = self.begun[0] if self.begun else None
         self.stamps = {name: each for name, each in self.stamps.items() if name > floor or name == begun}
+
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        """The values of which some differ after a change of these files without a split."""
+        return self.count, self.begun, self.newest, len(self.done), len(self.stamps)
 
     @property
     def position(self) -> Position:

@@ -6,6 +6,7 @@ underscore, and names in `.tmp` or `.part`, are skipped.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -149,10 +150,21 @@ class Folder:
     is_costly: ClassVar[bool] = False
     failure_domain: ClassVar[None] = None
 
+    @property
+    def trouble(self) -> str:
+        """The reason why the folder cannot be listed; empty if it can."""
+        try:
+            with os.scandir(self.path):  # `glob` passes over what cannot be listed
+                Path(self.path, "..").stat()  # without the right to search it no file of it is found
+        except OSError as error:
+            return f"folder {self.path}: {error.strerror}"
+        return ""
+
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         folder = Path(self.path)
-        found = (path for path in folder.glob(self.pattern) if _is_complete(path.relative_to(folder)))
-        stamps = {str(path.relative_to(folder)): _stamp(path) for path in found}
+        prefix = str(folder).rstrip("/") + "/"  # names as texts: paths take most of the time of a large folder
+        found = ((str(path).removeprefix(prefix), path) for path in folder.glob(self.pattern))
+        stamps = {name: _stamp(path) for name, path in found if _is_complete(name)}
         return {name: stamp for name, stamp in sorted(stamps.items()) if stamp is not None and name > start}, ""
 
     def file(self, name: str, stamp: Stamp | None) -> LocalFile:
@@ -174,5 +186,5 @@ def _stamp(path: Path) -> Stamp | None:
     return stamp_of(facts) if S_ISREG(facts.st_mode) else None
 
 
-def _is_complete(path: Path) -> bool:
-    return path.suffix not in _UNFINISHED and not any(part.startswith((".", "_")) for part in path.parts)
+def _is_complete(name: str) -> bool:
+    return not (name.endswith(_UNFINISHED) or name.startswith((".", "_")) or "/." in name or "/_" in name)

@@ -73,6 +73,7 @@ class Objects:
     most: int = LISTED_AT_ONCE
 
     is_costly: ClassVar[bool] = True
+    trouble: ClassVar[str] = ""
 
     @property
     def failure_domain(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.connectors.reading import read
+from umbel.connectors import file_source
 from umbel.connectors.file_source import FileSource
 from umbel.connectors.files import Files
 from umbel.errors import InvalidValue
@@ -99,3 +100,22 @@ def test_of_a_long_name_the_position_has_the_end(tmp_path: Path) -> None:
     (folder / "a.json").write_bytes(LINE + b"broken\n")
     ((place, _, _),) = read(source(tmp_path), SCHEMA).dead.values()
     assert (len(place) < 1000, place[0], place[-15:]) == (True, "…", "a.json: byte 11")
+
+
+def test_a_poll_without_new_files_reads_no_names_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_bytes(b'{"a":1}\n')
+    source = Files(name="f", folder=str(tmp_path)).path("*.json").reader(tmp_path)
+    _, position = source.plan(None, 1 << 30)
+    unread: list[str] = []
+    for name in ("pack", "unpack", "pack_stamps", "unpack_stamps"):
+        monkeypatch.setattr(file_source, name, unread.append)
+    for _ in range(3):
+        assert source.plan(json.loads(json.dumps(position)), 1 << 30) == ([], position)
+        assert source.lag(position).bytes == 0
+    assert unread == []
+    monkeypatch.undo()
+    (tmp_path / "3.json").write_bytes(b'{"a":1}\n')
+    (split, _), *others = source.plan(position, 1 << 30)[0]
+    assert (split["file"], others) == ("3.json", [])
+    assert source.plan(None, 1 << 30)[1]["count"] == 4

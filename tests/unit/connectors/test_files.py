@@ -88,7 +88,14 @@ def test_unfinished_and_hidden_files_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    assert read(source(tmp_path / "later"), SCHEMA).values() == []
+    later = source(tmp_path / "later")
+    assert read(later, SCHEMA).values() == []
+    assert later.trouble == f"folder {tmp_path / 'later'}: No such file or directory"
+    (tmp_path / "later").write_text("")
+    assert later.trouble == f"folder {tmp_path / 'later'}: Not a directory"
+    (tmp_path / "later").unlink()
+    (tmp_path / "later").mkdir()
+    assert later.trouble == ""
 
 
 @given(sizes=st.lists(st.integers(0, 30), max_size=6), budget=st.integers(1, 400), split=st.integers(5, 300))

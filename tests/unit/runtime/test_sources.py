@@ -73,7 +73,9 @@ def test_others_go_on_and_trouble_is_reported_once(tmp_path: Path, clock: list[f
     down, fine, reports = Unsteady(), Unsteady(), list[tuple[str, str]]()
     both = [opened(down, "down"), opened(fine, "fine")]
     down.is_down = True
-    plans = Plans(tmp_path, lambda: (1, both), 100, lambda: False, on_trouble=lambda *report: reports.append(report))
+    plans = Plans(
+        tmp_path, lambda: (1, both), lambda: 100, lambda: False, on_trouble=lambda *report: reports.append(report)
+    )
     for number in range(5):
         assert plans.next(number) == number + 1
         assert [split.split["number"] for split in plans.read(number + 1).splits] == [number + 1]
@@ -129,7 +131,7 @@ def test_rows_of_all_pages_are_those_that_exist_already(tmp_path: Path) -> None:
     for name in "abcdef":
         (tmp_path / f"{name}.json").write_text("{}\n")
     one = in_pages(tmp_path)
-    plans = Plans(tmp_path / "plans", lambda: (1, [one]), 1000, lambda: False)
+    plans = Plans(tmp_path / "plans", lambda: (1, [one]), lambda: 1000, lambda: False)
     assert [plans.next(number) for number in range(6)] == [1, 2, 3, 4, 5, 5]
     found = [(len(plan.splits), bool(plan.loading)) for plan in map(plans.read, range(1, 6))]
     assert found == [(2, True), (2, True), (2, True), (0, True), (0, False)]

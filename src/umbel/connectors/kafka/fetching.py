@@ -1,6 +1,8 @@
 """Fetching the records of an offset range.
 
-A consumer is retained where it stopped; if the next range begins there, its records have been fetched already.
+A consumer is retained where it stopped; if the next range begins there, its records have been fetched already. It goes on
+requesting, and assigned to another partition it must wait for the answer first. So partitions beyond those with a consumer of
+their own are read by roving ones, whose requests return at once; as they would burden the broker, they are closed when unused.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ UNANSWERED = 15.0
 """Seconds without an answer after which a range is given up, to be read again; a broker that starts anew takes less."""
 IDLE = 8
 """Consumers that are retained in a process."""
+UNUSED = 10.0
+"""Seconds after which a consumer that is not read on is assigned to another partition."""
+UNUSED_ROVING = 2.0
+"""Seconds after which a roving consumer is closed."""
 CONSUMER: Mapping[str, Any] = {
     "group.id": "umbel",  # required by librdkafka; nothing is ever committed to it
     "enable.auto.commit": False,
@@ -42,6 +48,14 @@ CONSUMER: Mapping[str, Any] = {
     "max.partition.fetch.bytes": 8 << 20,
 }
 """Settings that reading depends on; users cannot change them."""
+ROVING: Mapping[str, Any] = {"fetch.wait.max.ms": 1}
+"""Those in which a roving consumer differs."""
+SAMPLING: Mapping[str, Any] = {"queued.min.messages": 1, "max.partition.fetch.bytes": 64 << 10}
+"""Those in which one for a few records differs."""
+
+
+_Location = tuple[str, tuple[str, str], int, int]
+"""A cluster, a topic, a partition and an offset."""
 
 
 class OutOfRange(Exception):
@@ -73,19 +87,30 @@ class Fetcher:
 
     Args:
         consumer: of librdkafka.
+        cluster: what it is for: a cluster, as JSON.
+        is_roving: whether it goes from partition to partition.
         topic: the topic and its id.
         partition: the partition.
         next: the next offset to read.
         ended: all records before this offset have been received; the broker tells it once, at the end of the partition.
         rest: messages received beyond the last range.
+        idle_at: when it was retained last, on the monotonic clock.
     """
 
     consumer: Any
+    cluster: str = ""
+    is_roving: bool = False
     topic: tuple[str, str] = ("", "")
     partition: int = -1
     next: int = -1
     ended: int = -1
     rest: list[Any] = field(default_factory=list)
+    idle_at: float = 0.0
+
+    @property
+    def location(self) -> _Location:
+        """The cluster, topic, partition and offset that it reads on from."""
+        return self.cluster, self.topic, self.partition, self.next
 
     def seek(self, topic: tuple[str, str], partition: int, offset: int) -> None:
         """Begin to fetch a partition at an offset."""
@@ -155,10 +180,20 @@ class Fetchers:
     """The idle consumers of this process; one that continues where it stopped has records ready."""
 
     def __init__(self) -> None:
-        self._idle: OrderedDict[tuple[str, tuple[str, str], int, int], Fetcher] = OrderedDict()
+        self._idle: OrderedDict[_Location, Fetcher] = OrderedDict()
+        self._roving: OrderedDict[_Location, Fetcher] = OrderedDict()
         self._lock = threading.Lock()
+        self._is_sweeping = False
 
-    def take(self, options: Mapping[str, Any], topic: tuple[str, str], partition: int, offset: int) -> Fetcher:
+    def take(
+        self,
+        options: Mapping[str, Any],
+        topic: tuple[str, str],
+        partition: int,
+        offset: int,
+        *,
+        is_sample: bool = False,
+    ) -> Fetcher:
         """Return a consumer at an offset of a partition.
 
         Args:
@@ -166,34 +201,63 @@ class Fetchers:
             topic: its name and id.
             partition: the partition.
             offset: of the first record.
+            is_sample: whether it is for a few records only.
         """
-        key = json.dumps(options, sort_keys=True)
+        cluster = json.dumps([options, is_sample], sort_keys=True)
+        location = cluster, topic, partition, offset
         with self._lock:
-            found = self._idle.pop((key, topic, partition, offset), None)
-            if found is not None:
+            if found := self._idle.pop(location, None) or self._roving.pop(location, None):
                 return found
-            others = [each for each in self._idle if each[0] == key]
-            reused = self._idle.pop(others[0]) if len(others) >= IDLE // 2 else None
+            others = [each for each in self._idle.values() if each.cluster == cluster]
+            is_full = len(others) >= IDLE // 2
+            is_roving = is_sample or (is_full and time.monotonic() - others[0].idle_at < UNUSED)
+            if is_roving:
+                others = [each for each in self._roving.values() if each.cluster == cluster]
+            reused = others[0] if others and (is_roving or is_full) else None
+            if reused is not None:
+                del (self._roving if is_roving else self._idle)[reused.location]
         if reused is None:
             from confluent_kafka import Consumer
 
-            reused = Fetcher(Consumer({**options, **CONSUMER}))
+            special = {**(ROVING if is_roving else {}), **(SAMPLING if is_sample else {})}
+            reused = Fetcher(Consumer({**options, **CONSUMER, **special}), cluster, is_roving)
         reused.seek(topic, partition, offset)
         return reused
 
-    def put(self, options: Mapping[str, Any], fetcher: Fetcher) -> None:
-        """Retain a consumer for the next range of its partition."""
-        key = json.dumps(options, sort_keys=True)
+    def put(self, fetcher: Fetcher) -> None:
+        """Retain a consumer for the next range of its partition, or of another one."""
+        fetcher.idle_at = time.monotonic()
         with self._lock:
-            self._idle[key, fetcher.topic, fetcher.partition, fetcher.next] = fetcher
+            idle = self._roving if fetcher.is_roving else self._idle
+            same = idle.pop(fetcher.location, None)
+            idle[fetcher.location] = fetcher
             extra = [self._idle.popitem(last=False)[1] for _ in range(len(self._idle) - IDLE)]
-        for each in extra:
+            if fetcher.is_roving and not self._is_sweeping:
+                self._is_sweeping = True
+                threading.Thread(target=self._sweep, name="kafka consumers", daemon=True).start()
+        for each in [*extra, *([same] if same else [])]:
             each.consumer.close()
+
+    def _sweep(self) -> None:
+        """Close roving consumers that are not used any more, until there are none."""
+        is_over = False
+        while not is_over:
+            time.sleep(UNUSED_ROVING)
+            before = time.monotonic() - UNUSED_ROVING
+            with self._lock:
+                unused = [location for location, each in self._roving.items() if each.idle_at < before]
+                closed = [self._roving.pop(location) for location in unused]
+                is_over = not self._roving
+                self._is_sweeping = not is_over
+            for each in closed:
+                each.consumer.close()
 
     def close(self) -> None:
         """Close all consumers."""
         with self._lock:
-            idle, self._idle = list(self._idle.values()), OrderedDict()
+            idle = [*self._idle.values(), *self._roving.values()]
+            self._idle.clear()
+            self._roving.clear()
         for each in idle:
             each.consumer.close()
 

@@ -178,7 +178,7 @@ class TopicSource(SplitSource):
             except BaseException:
                 fetcher.consumer.close()
                 raise
-            FETCHERS.put(options, fetcher)
+            FETCHERS.put(fetcher)
 
     def landmark_of(self, split: Split) -> Landmark | None:
         """Return by how much the numbers of a partition's rows differ from offsets."""
@@ -252,12 +252,15 @@ class TopicSource(SplitSource):
         ]
 
     def _measured(self, topic: Topic, part: int, begin: int) -> int:
-        options = {**settings(self._kafka), "queued.min.messages": 1, "fetch.message.max.bytes": 64 << 10}
-        fetcher = FETCHERS.take(options, (self.connector.topic, topic.id), part, begin)
+        fetcher = FETCHERS.take(settings(self._kafka), (self.connector.topic, topic.id), part, begin, is_sample=True)
         try:
-            return measured(fetcher)
-        finally:
+            size = measured(fetcher)
+        except BaseException:
             fetcher.consumer.close()
+            raise
+        fetcher.rest.clear()
+        FETCHERS.put(fetcher)
+        return size
 
     def _is_recreated(self, id: str) -> bool:
         """Return whether there is no topic of that name and id any more."""
