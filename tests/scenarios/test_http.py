@@ -70,7 +70,7 @@ def body(rows: list[dict[str, Any]]) -> dict[str, Any]:
         (LOG + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n", b"400"),
         (LOG + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n", b"400"),
         (b"\x16\x03\x01 this is no HTTP\r\n\r\n", b"400"),
-        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"431"),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nx: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
         (b"GET /api/v1/dataset/%ff%00/inspect HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
         (HEALTH_CHECK, b"200"),

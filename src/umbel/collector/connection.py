@@ -13,6 +13,9 @@ from typing import Protocol
 
 import httptools
 
+from umbel.collector.responses import HttpResponse
+from umbel.processes.open_files import ConnectionLimit
+
 LONGEST_HEAD = 64 << 10
 """Bytes of a head, of trailers, or of the frame of a chunk; data that arrives at once may exceed it."""
 PATIENCE = 60.0
@@ -21,57 +24,13 @@ IDLE = 75.0
 """Seconds a connection may be silent before it is closed; load balancers give up after 60."""
 LINGER, MOST_DISCARDED = 2.0, 64 << 20
 """Seconds and bytes that are read and discarded after a request was refused early: a reset would cost the client the answer."""
+SMALL = 4 << 10
+"""Bytes of a part of a body from which on it is an object of its own: each takes some dozens of bytes more."""
 MOST_PENDING = 64
 """Requests without an answer from which on a connection is not read."""
 SINGLE = frozenset(
     {b"content-type", b"content-length", b"content-encoding", b"idempotency-key", b"authorization", b"x-api-key"}
 )
-REASONS = {
-    200: b"OK",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    403: b"Forbidden",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
-    409: b"Conflict",
-    413: b"Content Too Large",
-    415: b"Unsupported Media Type",
-    422: b"Unprocessable Content",
-    429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    503: b"Service Unavailable",
-}
-_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
-_ANY = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
-_CLOSE = b"connection: close\r\n"
-
-
-class HttpResponse:
-    """A response.
-
-    Args:
-        status: its status.
-        body: its bytes.
-        headers: further header lines, each with its line break.
-        media: its content type.
-        ends: True if the connection is closed after it.
-    """
-
-    __slots__ = ("body", "ends", "headers", "media", "status")
-
-    def __init__(
-        self, status: int, body: bytes, headers: bytes = b"", media: bytes = b"application/json", *, ends: bool = False
-    ) -> None:
-        self.status, self.body, self.headers, self.media, self.ends = status, body, headers, media, ends
-
-    def packed(self, *, has_body: bool = True) -> bytes:
-        """Return its bytes; the answer to HEAD has no body."""
-        headers, body = self.headers + _CLOSE if self.ends else self.headers, self.body if has_body else b""
-        if self.status == 200 and self.media == b"application/json":
-            return _OK % (len(self.body), headers, body)
-        return _ANY % (self.status, REASONS[self.status], self.media, len(self.body), headers, body)
 
 
 class HttpRequest:
@@ -90,7 +49,7 @@ class HttpRequest:
         self._connection = connection
         self.method = self.target = b""
         self.headers: dict[bytes, bytes] = {}
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | bytearray] = []
         self.size = self.discarded = 0
         self.keeps_alive = True
         self.begun = time.perf_counter()
@@ -99,7 +58,18 @@ class HttpRequest:
     @property
     def body(self) -> bytes:
         """The bytes of the body."""
-        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        first = self.parts[0] if self.parts else b""
+        return first if len(self.parts) == 1 and isinstance(first, bytes) else b"".join(self.parts)
+
+    def add(self, part: bytes) -> None:
+        """Add a part of the body; small ones, such as of tiny chunks, are joined."""
+        last = self.parts[-1] if self.parts else None
+        if last is None or len(part) >= SMALL:
+            self.parts.append(part)
+        elif isinstance(last, bytearray):
+            last += part
+        else:
+            self.parts.append(bytearray(part))
 
     def respond(self, response: HttpResponse) -> None:
         """Answer it, after those before it on its connection."""
@@ -115,6 +85,8 @@ class RequestHandler(Protocol):
     """True while the process ends: no connection is reused."""
     connections: set[CollectorConnection]
     """The open connections."""
+    limit: ConnectionLimit
+    """How many there may be."""
 
     def admit(self, request: HttpRequest) -> HttpResponse | None:
         """Return a refusal for a request whose head is complete, None for none."""
@@ -126,7 +98,7 @@ class RequestHandler(Protocol):
         """Process a complete request; it is answered later."""
 
     def refused(self, status: int, message: str) -> HttpResponse:
-        """Return the response for a request that is no HTTP, or incomplete."""
+        """Return the response for no HTTP, an incomplete request, or a connection too many."""
 
     def release(self, request: HttpRequest) -> None:
         """Note that a request is answered, or will not be."""
@@ -151,9 +123,12 @@ class CollectorConnection(asyncio.Protocol):
         self._since = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the connection."""
+        """Note the connection; close it if there are too many."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if not self._site.limit.admits(len(self._site.connections)):
+            transport.write(self._site.refused(503, "too many connections are open").packed())
+            self._end()
         self._site.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -272,7 +247,7 @@ class CollectorConnection(asyncio.Protocol):
             return
         response = self._site.receive(request, len(body))
         if response is None:
-            request.parts.append(body)
+            request.add(body)
         else:
             self._answer_early(request, response)
 

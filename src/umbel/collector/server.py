@@ -7,7 +7,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -23,6 +22,7 @@ from umbel.collector.settings import CollectorSettings
 from umbel.errors import Transient
 from umbel.log.collected import log_of, streams_in
 from umbel.processes.locks import alone
+from umbel.processes.open_files import raise_limit
 from umbel.processes.process_tree import end_with_parent
 from umbel.processes.stopping import StopRequest, stop_signals
 from umbel.runtime.limits import Limits
@@ -102,8 +102,7 @@ def serve(settings: CollectorSettings, limits: Limits, number: int = 0, parent: 
         end_with_parent(parent)
         os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    raise_limit()
     sys.setswitchinterval(0.001)  # the thread that syncs gets the interpreter sooner: requests wait for it
     collector = CollectorService(settings, limits, deletes=number == 0)
     try:
@@ -122,6 +121,7 @@ async def _serve(settings: CollectorSettings, collector: CollectorService) -> No
     from umbel.collector.connection import CollectorConnection
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.set_exception_handler(collector.limit.handle)
     for each in stop_signals():
         loop.add_signal_handler(each, stop.set)
     listening = _socket(settings)

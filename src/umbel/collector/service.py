@@ -12,16 +12,19 @@ import orjson
 
 from umbel.collector.backlog import CollectorBacklog
 from umbel.collector.bodies import Check, EventBatch, media_of, parse
-from umbel.collector.connection import CollectorConnection, HttpRequest, HttpResponse
+from umbel.collector.connection import CollectorConnection, HttpRequest
 from umbel.collector.keys import ApiKey, ApiKeys
+from umbel.collector.responses import HttpResponse
 from umbel.collector.settings import CollectorSettings
 from umbel.collector.streams import EventStream, Streams
 from umbel.collector.totals import Totals
 from umbel.errors import Conflict, InvalidValue, Overloaded, Transient, UmbelError
 from umbel.formats.compression import decompressed
 from umbel.log.records import Receipt
+from umbel.processes.open_files import ConnectionLimit
 from umbel.request_errors import Internal, NoSuchRoute, OriginNotAllowed, RequestError, TooLarge, WrongMethod
 from umbel.runtime.limits import Limits
+from umbel.state.secrecy import conceal, concealed
 
 if TYPE_CHECKING:
     from umbel.log.group_commit import Outcome
@@ -49,8 +52,10 @@ class CollectorService:
     """
 
     def __init__(self, settings: CollectorSettings, limits: Limits, *, deletes: bool = True) -> None:
+        conceal(settings.directory)
         self.is_draining = False
         self.connections: set[CollectorConnection] = set()
+        self.limit = ConnectionLimit(log)
         self.totals = Totals()
         self._requests, self._buffered = settings.limits, 0
         self._check = None if settings.schema is None else schema_check(settings)
@@ -154,18 +159,22 @@ class CollectorService:
             raise WrongMethod(f"{path.decode()} takes GET")
         if path == b"/metrics":
             return HttpResponse(200, self.totals.text(), media=TEXT)
-        reasons = ["the process ends"] if self.is_draining else [self.backlog.full] if self.backlog.full else []
+        reasons = ["the process ends"] if self.is_draining else [*filter(None, [concealed(self.backlog.full)])]
         if path == b"/readyz" and reasons:
             return HttpResponse(503, orjson.dumps({"status": "not ready", "reasons": reasons}))
         return HttpResponse(200, b'{"status":"ready"}' if path == b"/readyz" else b'{"status":"ok"}')
 
     def refused(self, status: int, message: str) -> HttpResponse:
-        """Return the response for a request that is no HTTP, or incomplete."""
+        """Return the response for no HTTP, an incomplete request, or a connection too many."""
+        if status == 503:
+            return HttpResponse(
+                status, orjson.dumps({"code": "overloaded", "message": message, "hint": "try again later"})
+            )
         return HttpResponse(status, orjson.dumps({"code": "bad-request", "message": message, "hint": None}))
 
     def _refusal(self, request: HttpRequest, error: UmbelError) -> HttpResponse:
         del request
-        body = {"code": error.code, "message": error.placed(), "hint": error.hint}
+        body = {"code": error.code, "message": concealed(error.placed()), "hint": error.hint}
         headers = b""
         status = 429 if isinstance(error, Transient) and error.status == 503 else error.status
         if error.retry_after is not None:

@@ -40,6 +40,7 @@ from umbel.serving import (
     tracing,
 )
 from umbel.serving.coalesce import Coalescer
+from umbel.serving.connection import connection_limit
 from umbel.serving.endpoint import Endpoint, failed
 from umbel.serving.environment import DeploymentLocation
 from umbel.serving.feature_log import FeatureLogWriter
@@ -49,10 +50,10 @@ from umbel.serving.policy import Policy
 from umbel.serving.processes import note_start_failure
 from umbel.serving.refusals import refusal
 from umbel.serving.requests import BodyRoom
-from umbel.serving.secrecy import conceal
 from umbel.serving.service import Service
 from umbel.state.durable import DurableStore
 from umbel.state.passwords import log_redacted
+from umbel.state.secrecy import conceal
 
 V1 = "/api/v1"
 READER, WRITER, ADMIN = Role.READER, Role.WRITER, Role.ADMIN
@@ -113,6 +114,7 @@ def application(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(connection_limit().handle)
         try:
             service = await asyncio.to_thread(Service, deployment)
         except Exception as error:
@@ -124,9 +126,8 @@ def application(
         app.state.coalescer = Coalescer(service.vault, service.threads)
         app.state.runner = runner = OfflineRunner(deployment)
         usage = app.state.metrics.usage
-        app.state.feature_log_writer = feature_log_writer = FeatureLogWriter(
-            FeatureLog(deployment.directory / "features"), usage.retained
-        )
+        feature_log = FeatureLog(deployment.directory / "features")
+        app.state.feature_log_writer = feature_log_writer = FeatureLogWriter(feature_log, usage.retained)
         loops = (service.follow(), service.backlog.follow(), runner.run(), usage.follow(), gate.follow())
         tasks = [asyncio.create_task(each) for each in loops]
         yield

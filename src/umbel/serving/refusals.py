@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from umbel.errors import UmbelError
 from umbel.request_errors import RequestError
-from umbel.serving.secrecy import concealed
+from umbel.state.secrecy import concealed
 
 JSON = "application/json"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.processes.locks import beside_others
+from umbel.processes.open_files import raise_limit
 from umbel.processes.stopping import stop_signals
 from umbel.serving.environment import SHARED, DeploymentLocation
 from umbel.serving.policy import Policy
@@ -41,6 +42,7 @@ def serve(location: DeploymentLocation, policy: Policy, port: int, servers: int)
     """
     location.hand_on()
     policy.hand_on()
+    raise_limit()
     os.environ.setdefault(THREADS, "1")  # a request is too small to gain from a second thread
     with beside_others(Path(location.directory), "server"), ExitStack() as folders:
         if servers == 1:
@@ -95,6 +97,7 @@ def _config(policy: Policy, port: int, servers: int) -> Config:
         server_header=False,
         access_log=False,
         log_config=None,
+        log_level="error",  # its warnings are mistakes of clients, who could fill the disk with them
         timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=FINISH,
         timeout_worker_healthcheck=HUNG,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,8 @@ from umbel.collector.connection import (
     PATIENCE,
     CollectorConnection,
     HttpRequest,
-    HttpResponse,
 )
+from umbel.collector.responses import HttpResponse
 
 
 class Handler:
@@ -26,6 +28,7 @@ class Handler:
     def __init__(self) -> None:
         self.is_draining = False
         self.connections: set[CollectorConnection] = set()
+        self.limit: Any = SimpleNamespace(admits=lambda others: others < 1)
         self.taken: list[HttpRequest] = []
         self.released = 0
         self.refusal: HttpResponse | None = None
@@ -264,6 +267,31 @@ def test_small_chunks_are_no_long_head(connection: CollectorConnection, handler:
         connection.data_received(b"1;abc\r\n \r\n")
     connection.data_received(b"0\r\n\r\n")
     assert len(handler.taken) == 1
+
+
+def test_a_connection_too_many_is_refused(connection: CollectorConnection, handler: Handler) -> None:
+    connection.data_received(b"GET /x HTTP/1.1\r\n\r\n")
+    other = Wire()
+    CollectorConnection(handler).connection_made(other)  # type: ignore[arg-type]
+    assert other.sent.startswith(b"HTTP/1.1 503 Service Unavailable")
+    assert other.events == ["close"]
+    assert len(handler.taken) == 1
+
+
+def test_a_body_of_tiny_chunks_takes_little_more_memory_than_its_bytes(
+    connection: CollectorConnection, handler: Handler
+) -> None:
+    connection.data_received(b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    tracemalloc.start()
+    try:
+        for chunk in (b"2\r\nab\r\n" * 50_000, b"2000\r\n%b\r\n" % (b"c" * 8192), b"1\r\nd\r\n"):
+            connection.data_received(chunk)
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    connection.data_received(b"0\r\n\r\n")
+    assert handler.taken[0].body == b"ab" * 50_000 + b"c" * 8192 + b"d"
+    assert used < 400_000  # each chunk as an object of its own took 56 bytes
 
 
 def test_a_head_request_is_answered_without_body(connection: CollectorConnection, handler: Handler, wire: Wire) -> None:

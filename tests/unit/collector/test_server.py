@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from umbel.collector import server
-from umbel.collector.connection import HttpRequest, HttpResponse
+from umbel.collector.connection import HttpRequest
+from umbel.collector.responses import HttpResponse
 from umbel.collector.service import CollectorService
 from umbel.collector.settings import CollectorSettings
 from umbel.runtime.limits import Limits
@@ -63,3 +64,16 @@ def test_a_failed_sync_ends_the_process(tmp_path: Path, monkeypatch: pytest.Monk
     again = CollectorService(CollectorSettings(tmp_path), Limits())
     assert asyncio.run(send(again, b"{}")).status == 200
     again.close()
+
+
+def test_a_full_disk_is_not_named_to_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    collector = CollectorService(CollectorSettings(tmp_path / "secret"), Limits())
+    monkeypatch.setattr(disk, "write", fail)
+    found = asyncio.run(send(collector, b"{}"))
+    assert found.status == 429
+    assert b"No space left on device" in found.body
+    assert b"secret" not in found.body
+    collector.close()
