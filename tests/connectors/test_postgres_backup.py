@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -151,6 +155,31 @@ class ThreadOf(threading.Thread):
         assert not self.is_alive()
         if self._error is not None:
             raise self._error
+
+
+RESTORE = """
+import sys
+from pathlib import Path
+from umbel.runtime.recovery.repository import Repository
+from umbel.runtime.recovery.restore import restore
+restore(Repository.at(sys.argv[1]), Path(sys.argv[2]), catalog_url=sys.argv[3])
+"""
+
+
+def test_a_restore_that_is_killed_before_the_folder_appears_is_repeated(
+    shop: Shop, repository: Repository, tmp_path: Path, database: MakeDatabase
+) -> None:
+    """The database had the catalog already, and was refused as not empty."""
+    shop.moved(repository)
+    url, target = database(), tmp_path / "elsewhere"
+    environment = {**os.environ, "UMBEL_FAILPOINT": "complete:1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", RESTORE, repository.title, str(target), url]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert not target.exists()
+    with pytest.raises(InvalidValue, match="there is a catalog"):
+        restore(repository, tmp_path / "another", catalog_url=url)
+    restore(repository, target, catalog_url=url)
+    check_goes_on(shop, Deployed(target, catalog_url=url))
 
 
 def test_a_catalog_is_not_overwritten(shop: Shop, repository: Repository, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from umbel.runtime.recovery.backup import PACKED, backup
 from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
-from umbel.state import failpoints
+from umbel.runtime.recovery.state_targets import StateTarget, target_of
 
 __all__ = ["beside", "bucket", "shop"]
 
@@ -74,7 +75,7 @@ def test_a_killed_restore_is_repeated(shop: Shop, beside: Repository, tmp_path: 
     backup(shop.deployed.deployment, beside)
     url = new_url(tmp_path) if place == "bucket" else f"file://{tmp_path / 'state'}"
     folder = tmp_path / "elsewhere"
-    for point in ("before a write:3", "state written:1", "restored:1"):
+    for point in ("before a write:3", "state written:1", "restored:1", "complete:1"):
         if place == "folder" and "write:" in point:
             continue
         assert killed(point, "restore", beside.title, str(folder), url)
@@ -163,16 +164,21 @@ def test_a_restore_that_may_delete_nothing_is_one(
         found.close()
 
 
+@pytest.mark.parametrize("place", ["bucket", "folder"])
 def test_a_backup_that_may_not_be_read_any_more_is_not_called_damaged(
-    shop: Shop, beside: Repository, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, beside: Repository, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     backup(shop.deployed.deployment, beside)
+    url = new_url(tmp_path) if place == "bucket" else None
     with refusing(s3) as (endpoint, refusals):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         repository = Repository.at(beside.title)
-        with (
-            failpoints.armed("restored", 1, lambda: refusals.kinds.add("HEAD")),
-            pytest.raises(InvalidValue, match="access is denied"),
-        ):
-            restore(repository, tmp_path / "elsewhere")
+
+        def refused(*arguments: Any) -> StateTarget:
+            refusals.kinds.add("HEAD")
+            return target_of(*arguments)
+
+        monkeypatch.setattr("umbel.runtime.recovery.restore.target_of", refused)
+        with pytest.raises(InvalidValue, match="access is denied"):
+            restore(repository, tmp_path / "elsewhere", store_url=url)
     assert not (tmp_path / "elsewhere").exists()

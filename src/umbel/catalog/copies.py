@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
@@ -11,6 +11,7 @@ from umbel.catalog.engine import migrated
 from umbel.catalog.tables import CatalogRow
 from umbel.errors import InvalidValue
 from umbel.state.passwords import masked
+from umbel.types import epochs
 
 ROWS_AT_ONCE = 1000
 
@@ -30,12 +31,13 @@ def copy_rows(source: Connection, target: Connection) -> None:
         _continue_numbers(target)
 
 
-def load(file_url: str, url: str) -> None:
+def load(file_url: str, url: str, *, is_repeated: bool = False) -> None:
     """Copy a catalog into an empty database.
 
     Args:
         file_url: of the catalog.
         url: of the database.
+        is_repeated: True if the database may have the catalog already, and nobody uses it yet.
 
     Raises:
         InvalidValue: the database has a catalog already.
@@ -44,7 +46,8 @@ def load(file_url: str, url: str) -> None:
     source, target = migrated(file_url), migrated(url)
     try:
         with source.connect() as reader, target.begin() as writer:
-            if any(writer.execute(select(func.count()).select_from(each)).scalar() for each in _tables()):
+            is_filled = any(writer.execute(select(func.count()).select_from(each)).scalar() for each in _tables())
+            if is_filled and not is_repeated:
                 raise InvalidValue(
                     f"--catalog: there is a catalog in {masked(url)} already", hint="name an empty database"
                 )
@@ -60,9 +63,7 @@ def _tables() -> list[Any]:
 
 def _in_utc(value: Any) -> Any:
     """Return an instant as UTC: SQLite stores it without a time zone."""
-    if not isinstance(value, datetime):
-        return value
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return epochs.in_utc(value) if isinstance(value, datetime) else value
 
 
 def _continue_numbers(target: Connection) -> None:

@@ -43,7 +43,7 @@ _REFUSED = (
     ("INVALID_CLIENT_TOKEN_ID", "the access key is not known"),
     ("PERMANENT_REDIRECT", "the bucket is in another region; AWS_REGION says which"),
 )
-
+_UNFINISHED = ".tmp"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _ADDRESS = re.compile(r"[0-9.]+|0[xX][0-9a-fA-F.]+")
 
@@ -263,6 +263,11 @@ class FolderBucket(Bucket):
                     errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder.relative_to(self._root).as_posix()
                 )
 
+    def unfinished(self, prefix: str) -> list[Stored]:
+        """Return the files of objects that are, or were, being written."""
+        named = ((PurePosixPath(each.path), each) for each in self.listed(prefix))
+        return [each for path, each in named if path.name.startswith(".") and path.suffix == _UNFINISHED]
+
     def _write(self, source: Path, path: str) -> None:
         with source.open("rb") as provided:
             self._place(provided, path)
@@ -272,7 +277,7 @@ class FolderBucket(Bucket):
 
     def _place(self, provided: IO[bytes], path: str) -> None:
         target = self._root / path
-        beside = target.with_name(f".{target.name}.{uuid4().hex[:8]}.tmp")
+        beside = target.with_name(f".{target.name}.{uuid4().hex[:8]}{_UNFINISHED}")
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with beside.open("wb") as file:

@@ -49,9 +49,15 @@ def is_away(folder: Path, catalog: Catalog) -> bool:
     return known is not None and known != _id_of(folder)
 
 
-def adopt(folder: Path, catalog: Catalog) -> None:
-    """Make a new folder the one that the worker reads."""
-    catalog.note(SETTING, _make_id(folder))
+def adopt(folder: Path, catalog: Catalog, own_id: str) -> None:
+    """Make a new folder the one that the worker reads, by its id."""
+    write_new(folder / NAME, own_id.encode())
+    catalog.note(SETTING, own_id)
+
+
+def is_of(own_id: str, catalog: Catalog) -> bool:
+    """Return True if the folder with an id is the one that the worker reads."""
+    return bool(catalog.noted(SETTING) == own_id)
 
 
 def other_folder(folder: Path) -> InvalidValue:

@@ -20,7 +20,7 @@ from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, CutObject, ObjectG
 from umbel.runtime.recovery.cut_reading import Opened, ahead
 from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
 from umbel.runtime.recovery.ownership import check_apart, check_own, identity_of
-from umbel.runtime.recovery.pruning import prune
+from umbel.runtime.recovery.pruning import delete_unfinished, prune
 from umbel.runtime.recovery.repository import Repository, writer_of
 from umbel.state.failpoints import reach
 
@@ -89,6 +89,7 @@ def backup(
     check_own(deployment, repository)
     with alone(deployment.directory, "backup"):  # to the end: the next one uses the objects that this one leaves
         report = _cut_and_written(deployment, repository, progress)
+        delete_unfinished(deployment, repository)
         if keep is not None:
             prune(deployment, repository, keep, report)
     return report
@@ -222,13 +223,13 @@ class _Writing:
     def run(self, found: Cut) -> BackupReport:
         """Write what the repository does not have; return the whole list."""
         self.report = BackupReport(self.made)
-        sums, done = Sums(), 0
+        sums, done, total = Sums(), 0, found.size
         self.copies = bool(found.mark[0]) and self.repository.reads(*found.mark)
         with _pool() as pool, ahead(found, PACKED, lambda file: self._known(file) is None) as files:
             for name, file, opened in files:
                 sums[name] = (file, file.stat, self._sums(file, opened, pool))
                 done += file.size
-                self.progress(done, found.size)
+                self.progress(done, total)
                 if time.monotonic() - self.drafted_at > DRAFT_EVERY:
                     self._draft(sums, pool)
             self._settle(pool)

@@ -26,7 +26,7 @@ from umbel.processes.locks import alone
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.integrity import damaged_features
 from umbel.runtime.recovery import checkpoint
-from umbel.runtime.recovery.cut import LINKS, ingest_logs
+from umbel.runtime.recovery.cut import LINKS, folders_of_links, ingest_logs
 from umbel.runtime.recovery.finding import ALL, BACKUP, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request
 from umbel.runtime.recovery.state_check import check_state, looked, wrong
@@ -225,14 +225,19 @@ def _secrets(deployment: Deployment) -> Iterator[CheckFinding]:
 
 
 def _left_over(deployment: Deployment) -> Iterator[CheckFinding]:
-    links = deployment.directory / LINKS
+    try:
+        folders = folders_of_links(deployment)
+    except UNREADABLE:  # the state cannot be opened, which is reported as such
+        folders = [deployment.directory / LINKS]
+    left = [each for each in folders if each.exists()]
 
     def delete() -> str:
         with alone(deployment.directory, "backup"):
-            shutil.rmtree(links, ignore_errors=True)
+            for each in left:
+                shutil.rmtree(each, ignore_errors=True)
         return "deleted"
 
-    if links.exists() and not _is_backing_up(deployment.directory):
+    if left and not _is_backing_up(deployment.directory):
         yield CheckFinding("backup", "files of a backup that was killed are still pinned", mend=delete)
 
 

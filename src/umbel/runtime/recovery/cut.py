@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from umbel.state.runs.object_files import ObjectFiles
 
 LINKS = ".backup"
-"""The folder of pinned files, in the deployment's."""
+"""The folder of pinned files, in the deployment's; of state on another disk, in that of the state."""
 CATALOG = "catalog.db"
 LONGEST = 30.0
 """Seconds for which the catalog may be locked: those who write it wait for twice as long."""
@@ -178,21 +179,42 @@ def cut(deployment: Deployment) -> Iterator[Cut]:
         Transient: the catalog cannot be locked, or for too long.
     """
     store = _store_of(deployment)
-    links = deployment.directory / LINKS
+    with ExitStack() as stack:
+        links, *others = [stack.enter_context(_emptied(each)) for each in folders_of_links(deployment)]
+        state = others[0] if others else links
+        found, copy = Cut(is_in_bucket=isinstance(store, BucketStore)), links / CATALOG
+        if isinstance(store, BucketStore):
+            found.mark = _pinned(store, stack)
+        with unwritten(deployment.catalog_url) as snapshot:
+            begun, found.at = time.monotonic(), time.time()
+            _Pins(found, links, state, begun + LONGEST).pin_all(deployment, store)
+            snapshot.copy(copy)
+            found.seconds = time.monotonic() - begun
+        _Pins(found, links, state).pin_features(deployment.directory)
+        found.files[CATALOG] = CutFile(CATALOG, copy, copy.stat().st_size)
+        yield found
+
+
+def folders_of_links(deployment: Deployment) -> list[Path]:
+    """Return the folders of pinned files; state on another disk has its own."""
+    folders = [deployment.directory]
+    store = deployment.store
+    if isinstance(store, FileStore) and store.directory.is_dir() and _device(store.directory) != _device(folders[0]):
+        folders.append(store.directory)
+    return [each / LINKS for each in folders]
+
+
+def _device(folder: Path) -> int:
+    return folder.stat().st_dev
+
+
+@contextmanager
+def _emptied(links: Path) -> Iterator[Path]:
+    """Make a folder of pinned files for a block."""
     shutil.rmtree(links, ignore_errors=True)  # of a backup that was killed
     links.mkdir(mode=0o700)
     try:
-        found, copy = Cut(is_in_bucket=isinstance(store, BucketStore)), links / CATALOG
-        with ExitStack() as stack:
-            if isinstance(store, BucketStore):
-                found.mark = _pinned(store, stack)
-            with unwritten(deployment.catalog_url) as snapshot:
-                begun, found.at = time.monotonic(), time.time()
-                _Pins(found, links, begun + LONGEST).pin_all(deployment, store)
-                snapshot.copy(copy)
-                found.seconds = time.monotonic() - begun
-            found.files[CATALOG] = CutFile(CATALOG, copy, copy.stat().st_size)
-            yield found
+        yield links
     finally:
         shutil.rmtree(links, ignore_errors=True)
 
@@ -230,11 +252,19 @@ def _objects_of(files: Sequence[ShardFiles]) -> list[ObjectFiles]:
 
 @dataclass(slots=True)
 class _Pins:
-    """Pins the files of a cut, in the order that its consistency needs."""
+    """Pins the files of a cut, in the order that its consistency needs.
+
+    Args:
+        cut: gets the files.
+        links: the folder of pinned files.
+        state_links: that of those of the state, on its disk.
+        deadline: as of `time.monotonic`.
+    """
 
     cut: Cut
     links: Path
-    deadline: float
+    state_links: Path
+    deadline: float = inf
 
     def pin_all(self, deployment: Deployment, store: FileStore | BucketStore) -> None:
         """Pin the results of batches, then their inputs."""
@@ -257,8 +287,12 @@ class _Pins:
         for name, endpoint in ingest_logs(root):
             self._some(name, endpoint, _names(endpoint, SUFFIX))
             self._some(name, endpoint, [OLDEST, *_names(endpoint, ".idx")])
-        for path in sorted((root / "features").rglob(f"*{ENDING}")):
-            self._some(path.parent.relative_to(root).as_posix(), path.parent, [path.name])
+
+    def pin_features(self, root: Path) -> None:
+        """Pin the feature log; nothing refers to it, so no batch has to wait."""
+        for folder, _, names in os.walk(root / "features"):
+            name = Path(folder).relative_to(root).as_posix()
+            self._some(name, Path(folder), [each for each in names if each.endswith(ENDING)])
 
     def _shard(self, folder: Path) -> None:
         def pin(each: CapturedFile) -> None:
@@ -314,7 +348,7 @@ class _Pins:
     def _pin(self, name: str, path: Path, size: int | None = None, head: bytes = b"") -> None:
         if time.monotonic() > self.deadline:
             raise Transient("the files of the deployment could not be pinned in time", hint="try again")
-        target = self.links / name
+        target = (self.state_links if name.startswith("store/") else self.links) / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         try:

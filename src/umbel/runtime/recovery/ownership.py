@@ -19,8 +19,8 @@ def check_apart(directory: Path, repository: Repository) -> None:
     Raises:
         InvalidValue: it is.
     """
-    place = repository.folder
-    if place is not None and (place.is_relative_to(directory) or directory.is_relative_to(place)):
+    place, real = repository.folder, directory.resolve()  # either may be named by a link
+    if place is not None and (place.resolve().is_relative_to(real) or real.is_relative_to(place.resolve())):
         raise InvalidValue(
             f"backups of {directory} cannot be in {place}: one would be part of the other", hint="use another folder"
         )

@@ -14,6 +14,21 @@ if TYPE_CHECKING:
     from umbel.runtime.recovery.backup import BackupReport
 
 
+def delete_unfinished(deployment: Deployment, repository: Repository) -> None:
+    """Delete what killed backups were writing, unless another one may be writing it.
+
+    No backup of the deployment may run.
+
+    Args:
+        deployment: the deployment.
+        repository: of its backups.
+    """
+    found = repository.unfinished()  # in this order: a backup that begins later has a draft, or newer files
+    if not repository.writers() - {writer_of(deployment.directory)}:
+        for each in found:
+            repository.bucket.delete(each.path)
+
+
 def prune(deployment: Deployment, repository: Repository, keep: int, report: BackupReport) -> None:
     """Delete all but the newest backups, unless the deployment is damaged or another backup runs.
 

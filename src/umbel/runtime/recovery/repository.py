@@ -14,7 +14,8 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,7 @@ from umbel.connectors.buckets import Bucket, FolderBucket, Stored, bucket_of
 from umbel.connectors.s3 import S3
 from umbel.errors import Damaged, InvalidValue, UnknownName
 from umbel.runtime.recovery.listing import BackupList, Part, number_of
+from umbel.runtime.recovery.reading_ahead import BlocksAhead
 from umbel.state.s3 import check_prefix
 
 _LISTS, _DRAFTS, _OBJECTS = "backups", "drafts", "objects"
@@ -37,11 +39,13 @@ class Repository:
         bucket: where it is.
         prefix: of all its keys; empty, or ending in a slash.
         title: the URL, for messages.
+        blocks: of objects that are read ahead; None to read nothing ahead.
     """
 
     bucket: Bucket
     prefix: str
     title: str
+    blocks: BlocksAhead | None = field(default=None, compare=False)
 
     @classmethod
     def at(cls, url: str, environment: Mapping[str, str] = os.environ) -> Repository:
@@ -148,6 +152,12 @@ class Repository:
         """Return the sizes of all objects, by name."""
         return {each.path.rpartition("/")[2]: each.size for each in self._listed(_OBJECTS)}
 
+    def unfinished(self) -> list[Stored]:
+        """Return the parts of lists and objects that killed processes were writing, or others write."""
+        if not isinstance(self.bucket, FolderBucket):  # storage has whole objects only
+            return []
+        return [each for folder in (_LISTS, _OBJECTS) for each in self.bucket.unfinished(f"{self.prefix}{folder}/")]
+
     def write_object(self, data: bytes) -> str:
         """Write an object; return its name."""
         name = hashlib.sha256(data).hexdigest()
@@ -180,15 +190,24 @@ class Repository:
         """Copy an object of the repository to another bucket of the same storage; see `copy_object`."""
         self.bucket.copy_to(self._object(name), key, size)
 
-    def read_part(self, part: Part) -> bytes:
+    def reading_ahead(self) -> Repository:
+        """Return the same, reading small parts beside each other at once."""
+        return replace(self, blocks=BlocksAhead())
+
+    def read_part(self, part: Part, *, is_alone: bool = False) -> bytes:
         """Return the bytes of a part.
+
+        Args:
+            part: the part.
+            is_alone: True if the part is a file: those beside it in the object are probably read next.
 
         Raises:
             ValueError: they are missing, or differ from what was written.
             InvalidValue: access is denied.
         """
+        read, blocks = partial(self.bucket.read, self._object(part.object)), self.blocks if is_alone else None
         try:
-            data = self.bucket.read(self._object(part.object), part.start, part.size)
+            data = blocks.range(part.object, part.start, part.size, read) if blocks else read(part.start, part.size)
         except InvalidValue as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise

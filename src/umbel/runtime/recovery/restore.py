@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
+from uuid import uuid4
 
 from sqlalchemy import make_url
 
@@ -17,7 +18,7 @@ from umbel.catalog.copies import load
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import JOB
-from umbel.runtime.home import adopt
+from umbel.runtime.home import adopt, is_of
 from umbel.runtime.journal_ends import forget_ends, noted_ends
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import Progress
@@ -66,23 +67,23 @@ def restore(
         progress: called with the bytes that are done, and all bytes.
 
     Raises:
-        InvalidValue: the folder, the database or the place of the state is not empty, or cannot be made.
+        InvalidValue: the folder, the database or the state's place is not empty or cannot be made, or the folder is a mount.
         UnknownName: there is no such backup.
         Damaged: a file of the backup is damaged or missing; nothing was restored.
     """
-    directory = directory.absolute()
+    directory = directory.resolve()
     _check_empty(directory)
     _check_catalog(catalog_url)
-    found = repository.read_list(repository.chosen(backup))
-    with _drafted(directory) as draft, (target := target_of(store_url, draft, found, repository)).filled():
+    found, repository = repository.read_list(repository.chosen(backup)), repository.reading_ahead()
+    with _drafted(directory) as made, (target := target_of(store_url, *made, found, repository)).filled():
+        draft, own_id = made
         _each(found, partial(_write, repository, found, draft, target), progress, _RESTORED)
         finish(target, found, repository, _ends(draft))
         _finish(draft, is_moved=found.is_in_bucket != target.is_in_bucket)
-        reach("restored")
         _check_empty(directory)
         complete(target, found, repository)
         if catalog_url is not None:  # last: after an error nobody empties the database
-            _move_catalog(draft, catalog_url)
+            _move_catalog(draft, own_id, catalog_url)
         _appear(draft, directory)
     return found
 
@@ -106,7 +107,7 @@ def verify(repository: Repository, backup: str | None = None, *, progress: Progr
         UnknownName: there is no such backup.
         Damaged: a file is damaged or missing.
     """
-    found = repository.read_list(repository.chosen(backup))
+    found, repository = repository.read_list(repository.chosen(backup)), repository.reading_ahead()
     _each(found, lambda _, entry: _read(repository, entry), progress, _VERIFIED)
     return found
 
@@ -129,24 +130,43 @@ def _check_empty(directory: Path) -> None:
         raise InvalidValue(
             f"{directory} is not empty: a backup is restored into a new folder", hint="name another one: --dir"
         )
+    if directory.is_mount():
+        raise InvalidValue(
+            f"{directory} is a mount point, which a restored folder cannot replace",
+            hint="name a folder below it: --dir",
+        )
 
 
 @contextmanager
-def _drafted(directory: Path) -> Iterator[Path]:
-    """Yield a draft of a folder beside it, deleted afterwards."""
+def _drafted(directory: Path) -> Iterator[tuple[Path, str]]:
+    """Yield a draft of a folder beside it, deleted afterwards, and the folder's id."""
     beside = directory.with_name(f".{directory.name}.restoring")
     try:
         beside.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise InvalidValue(f"{beside} cannot be made: {error.strerror}", hint="name another folder: --dir") from error
     with alone(beside, "restore"):
-        draft = beside / "folder"
         try:
-            shutil.rmtree(draft, ignore_errors=True)  # of a restore that was killed
-            draft.mkdir(mode=0o700)
-            yield draft
+            draft = beside / "folder"
+            yield draft, _emptied(draft)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+def _emptied(draft: Path) -> str:
+    """Make a draft, or empty a killed restore's; return the folder's id.
+
+    By the id a repeated restore knows what the killed one has left elsewhere. A draft that has become the folder is not
+    there, and its id is not used again.
+    """
+    noted = draft.with_name("id")
+    if not (draft.is_dir() and noted.is_file()):
+        shutil.rmtree(draft, ignore_errors=True)
+        disk.replace(noted, uuid4().hex.encode())
+        draft.mkdir(mode=0o700)
+    for each in draft.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    return noted.read_text()
 
 
 def _each(found: BackupList, write: Callable[[str, FileEntry], None], progress: Progress, hint: str) -> None:
@@ -166,13 +186,19 @@ def _each(found: BackupList, write: Callable[[str, FileEntry], None], progress: 
             return f"{name}: {error}", entry.size
         return "", entry.size
 
-    done, lost = 0, list[str]()
+    done, total, lost = 0, found.size, list[str]()
     with ThreadPoolExecutor(READERS, thread_name_prefix="restore") as pool:
-        for error, size in pool.map(one, sorted(found.files.items())):
+        for error, size in pool.map(one, sorted(found.files.items(), key=_place)):
             lost += [error] if error else []
-            progress(done := done + size, found.size)
+            progress(done := done + size, total)
     if lost:
-        raise _damaged(found, lost, hint)
+        raise _damaged(found, sorted(lost), hint)
+
+
+def _place(item: tuple[str, FileEntry]) -> tuple[str, int]:
+    """Return where the bytes of a file begin: in this order objects are read once."""
+    parts = item[1].parts
+    return (parts[0].object, parts[0].start) if parts else ("", 0)
 
 
 def _safe(name: str) -> str:
@@ -208,6 +234,7 @@ def _finish(draft: Path, *, is_moved: bool) -> None:
     assert not (draft / f"{CATALOG}-wal").exists()
     for folder, _, _ in os.walk(draft):
         disk.sync_directory(Path(folder))
+    reach("restored")
 
 
 def _check_catalog(url: str | None) -> None:
@@ -217,21 +244,20 @@ def _check_catalog(url: str | None) -> None:
         )
 
 
-def _move_catalog(draft: Path, url: str) -> None:
+def _move_catalog(draft: Path, own_id: str, url: str) -> None:
     """Move the catalog of a draft into another database, as that of this folder."""
     file = f"sqlite:///{draft / CATALOG}"
-    catalog = Catalog(file)
-    try:
-        adopt(draft, catalog)
-    finally:
-        catalog.close()
-    load(file, url)
+    with closing(Catalog(file)) as catalog, closing(Catalog(url)) as target:
+        adopt(draft, catalog, own_id)
+        is_repeated = is_of(own_id, target)
+    load(file, url, is_repeated=is_repeated)
     for each in draft.glob(f"{CATALOG}*"):
         each.unlink()
     disk.sync_directory(draft)
 
 
 def _appear(draft: Path, directory: Path) -> None:
+    reach("complete")
     try:
         draft.replace(directory)
         disk.sync_directory(directory.parent)

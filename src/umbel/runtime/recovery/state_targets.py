@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 STATE = "store/"
 """The prefix of the state's files in a backup."""
 MARK = "restoring"
-"""The object by which the objects of a restore that was killed are known."""
+"""The object by which the objects of a restore that was killed are known; it begins with the id of the restored folder."""
+UNWRITTEN = f".{MARK}.new"
+"""The file of a mark that is being written."""
 _SAME = ("a folder, without --store", "a bucket: --store")
 """Where the state of a backup is restored as it was, in a folder or in a bucket."""
 _OWN = re.compile(r"probes/\w+|shard-\d{3,}/(runs|journal|manifest)/[\w.-]+")
@@ -92,10 +94,12 @@ class FolderState:
 
     Args:
         folder: the folder.
+        own_id: of the restored folder, as in `target_of`.
         is_own: True if it is a part of the restored folder, which is empty, and appears as a whole.
     """
 
     folder: Path
+    own_id: str
     is_own: bool = False
     is_in_bucket: bool = False
 
@@ -105,10 +109,11 @@ class FolderState:
             yield
             return
         left = {each.name for each in self.folder.iterdir()} if self.folder.is_dir() else set()
-        if (self.folder.exists() and not self.folder.is_dir()) or _is_taken(left):
+        mark = (self.folder / MARK).read_bytes() if MARK in left else b""
+        if (self.folder.exists() and not self.folder.is_dir()) or _is_taken(left - {UNWRITTEN}, mark, self.own_id):
             raise _not_empty(str(self.folder))
         try:
-            disk.replace(self.folder / MARK, b"")
+            disk.replace(self.folder / MARK, self.own_id.encode())
             self._clear()
             yield
         except BaseException:
@@ -145,23 +150,26 @@ class BucketState:
     Args:
         store: the store that is made.
         repository: of the backup.
+        own_id: of the restored folder, as in `target_of`.
         is_in_bucket: always True.
     """
 
     store: BucketStore
     repository: Repository
+    own_id: str
     is_in_bucket: bool = True
     _mark: bytes = field(init=False)
     _copied: Mapping[str, int] = field(default_factory=dict)
     """The objects that can be copied within the storage, with their sizes."""
 
     def __post_init__(self) -> None:
-        self._mark = uuid4().hex.encode()
+        self._mark = f"{self.own_id} {uuid4().hex}".encode()
 
     @contextmanager
     def filled(self) -> Iterator[None]:
         left = self._names()
-        if _is_taken({name.partition("/")[0] for name in left}):
+        mark = self._root.read(MARK) if MARK in left else b""
+        if _is_taken({name.partition("/")[0] for name in left}, mark, self.own_id):
             raise _not_empty(str(self.store.root))
         try:
             self._root.put_uncached(MARK, self._mark)
@@ -212,21 +220,30 @@ class BucketState:
         return self.store.files()[:number]
 
 
-def _is_taken(names: set[str]) -> bool:
-    """Return whether there is more than a restore that was killed has left."""
-    return bool(names) and (MARK not in names or STORE_FILE in names)
+def _is_taken(names: set[str], mark: bytes, own_id: str) -> bool:
+    """Return whether there is more than a restore that was killed has left.
+
+    With a description the state is complete, and may be in use, unless it is of the folder that has not appeared yet.
+
+    Args:
+        names: of what is there.
+        mark: the content of the mark.
+        own_id: of the folder.
+    """
+    return bool(names) and (MARK not in names or (STORE_FILE in names and not mark.startswith(own_id.encode())))
 
 
 def _not_empty(title: str) -> InvalidValue:
     return InvalidValue(f"{title} is not empty: state is restored into a new place", hint="name another one: --store")
 
 
-def target_of(url: str | None, draft: Path, found: BackupList, repository: Repository) -> StateTarget:
+def target_of(url: str | None, draft: Path, own_id: str, found: BackupList, repository: Repository) -> StateTarget:
     """Return where the state of a backup is restored to.
 
     Args:
         url: of a store, None for the restored folder.
         draft: that folder.
+        own_id: its id, the same when a restore that was killed is repeated, until the folder appears.
         found: the backup.
         repository: of the backup.
 
@@ -235,12 +252,12 @@ def target_of(url: str | None, draft: Path, found: BackupList, repository: Repos
         NotSupported: such stores have no backups.
     """
     if url is None:
-        return FolderState(draft / STATE, is_own=True)
+        return FolderState(draft / STATE, own_id, is_own=True)
     store = open_store(url, shards_of(found, repository) or 1)
     if isinstance(store, BucketStore):
-        return BucketState(store, repository)
+        return BucketState(store, repository, own_id)
     if isinstance(store, FileStore):
-        return FolderState(store.directory)
+        return FolderState(store.directory, own_id)
     raise NotSupported(
         f"state cannot be restored into {masked(url)}", hint="--store file:///folder, s3://bucket/folder"
     )
@@ -354,7 +371,7 @@ def contents(repository: Repository, entry: FileEntry) -> Iterator[bytes]:
     if entry.head:
         yield entry.head
     for part in entry.parts:
-        yield repository.read_part(part)
+        yield repository.read_part(part, is_alone=len(entry.parts) == 1)
 
 
 def write_file(path: Path, parts: Iterable[bytes]) -> None:

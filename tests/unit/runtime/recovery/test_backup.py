@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -27,19 +26,6 @@ from umbel.runtime.recovery.backup import PACKED, backup
 from umbel.runtime.recovery.cut import CATALOG, LINKS, _Pins, cut
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore, verify
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    made.sell()
-    yield made
-    made.deployed.close()
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository.at(str(tmp_path / "backups"))
 
 
 def check_restored(shop: Shop, repository: Repository, folder: Path, which: str | None = None) -> None:
@@ -329,6 +315,12 @@ def test_a_killed_backup_is_not_taken_for_a_whole_one(
     assert not repository.drafts()
     assert not (shop.folder / "umbel" / LINKS).exists()
     check_restored(shop, repository, tmp_path / "elsewhere")
+
+
+def test_a_mount_point_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == tmp_path / "volume")
+    with pytest.raises(InvalidValue, match="is a mount point"):
+        restore(Repository.at(str(tmp_path / "backups")), tmp_path / "volume")
 
 
 def test_a_killed_backup_is_continued(shop: Shop, repository: Repository, tmp_path: Path) -> None:

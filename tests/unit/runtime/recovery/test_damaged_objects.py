@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.selling import Shop
-from tests.unit.runtime.recovery.test_backup import check_restored, repository, shop
+from tests.unit.runtime.recovery.test_backup import check_restored
 from umbel.errors import Damaged
 from umbel.runtime.recovery.backup import PACKED
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import verify
-
-__all__ = ["repository", "shop"]
 
 
 def test_a_damaged_object_that_is_deleted_is_written_again(shop: Shop, repository: Repository, tmp_path: Path) -> None:

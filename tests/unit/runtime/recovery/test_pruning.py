@@ -74,3 +74,23 @@ def test_a_draft_that_cannot_be_read_is_one(shop: Shop, repository: Repository, 
     report = backup(shop.deployed.deployment, repository, keep=1)
     assert report.removed == []
     assert "of-another" in report.notes[0]
+
+
+@pytest.mark.parametrize("is_other_running", [False, True])
+def test_what_a_killed_backup_was_writing_is_deleted(
+    shop: Shop, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_other_running: bool
+) -> None:
+    def die(self: Path, target: Path) -> None:
+        raise SystemExit  # as if the process were killed: nothing tidies up
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", die)
+        patched.setattr(Path, "unlink", lambda self, missing_ok: None)
+        with pytest.raises(SystemExit):
+            repository.write_object(b"erased" * 100)
+    (left,) = repository.unfinished()
+    if is_other_running:
+        (tmp_path / "backups/drafts/other.json.gz").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "backups/drafts/other.json.gz").write_bytes(b"")
+    backup(shop.deployed.deployment, repository)
+    assert repository.unfinished() == ([left] if is_other_running else [])
