@@ -131,7 +131,9 @@ def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, s
     assert worker.runs("org.apache.spark"), worker.said()
     worker.process.send_signal(signal.SIGINT)  # pyspark has a handler of its own, which is not to be called
     assert worker.process.wait(PATIENCE) == 0, worker.said()
-    assert "Traceback" not in worker.said()
+    assert (
+        "umbel/cli" not in worker.said()
+    )  # no traceback; Spark's runner of sources prints one where its JVM ends first
     assert '"state": "stopped"' in status.read_text()
     wait(lambda: not worker.processes())
 

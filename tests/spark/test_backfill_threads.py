@@ -13,6 +13,8 @@ from umbel.connectors import Webhook, source
 from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
+from umbel.runtime import batch_sizes
+from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.switching import branch_status
 from umbel.spark import backfill, backfill_step, pace
@@ -54,6 +56,24 @@ def in_tasks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(backfill_step, "ROWS_AT_ONCE", ROWS)
     monkeypatch.setattr(backfill, "LONGEST_WAIT", 0.1)
     return found
+
+
+def test_steps_that_make_many_rows_become_smaller(
+    tmp_path: Path, spark: Any, in_tasks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, completed = list[int](), BackfillState.completed
+
+    def noted(*rest: Any) -> BackfillState:
+        limits.append(rest[-1])
+        return completed(*rest)
+
+    monkeypatch.setattr(BackfillState, "completed", noted)
+    monkeypatch.setattr(batch_sizes, "MOST_MADE", ROWS // 2)
+    monkeypatch.setattr(backfill_step, "LEAST_ROWS", ROWS // 10)
+    assert backfilled(tmp_path, spark, counted("New", "1d")) == [ROWS * REQUESTS // USERS] * USERS
+    assert len(limits) > REQUESTS // 2, "each was of one batch, which had two before"
+    assert max(limits) <= ROWS // 2
+    assert not in_tasks
 
 
 def backfilled(folder: Path, spark: Any, new: Any) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -20,7 +22,9 @@ from umbel.datasets import Count, dataset, field, pipeline
 from umbel.dtypes import Continuous
 from umbel.expr import col
 from umbel.lib import inputs
+from umbel.runtime import retries
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
+from umbel.runtime.deployment import JOB
 from umbel.runtime.recovery.check import check, repair_all
 from umbel.runtime.recovery.rebuild import Rebuild, rebuild, share
 from umbel.state.runs.maintenance import maintain
@@ -41,12 +45,12 @@ class Market:
         self.deployed.commit(base(folder / "files"))
         self.deployed.log("users", self.users)
 
-    def sell(self) -> None:
+    def sell(self, small: int = SMALL) -> None:
         """Send a wave, and run the worker until it is processed."""
         rows = sales(self.waves * 100, 100)
         self.deployed.log("sales", rows)
         self.rows, self.waves = [*self.rows, *rows], self.waves + 1
-        with live(self.deployed, self.spark, SMALL) as caught_up:
+        with live(self.deployed, self.spark, small) as caught_up:
             caught_up({"Sales": len(self.rows), "Users": len(self.users)})
 
     def flush(self) -> None:
@@ -107,7 +111,7 @@ def test_a_worker_that_ends_right_after_a_rebuild_runs_its_batch_again(
     def ends(batch: MicroBatch, report: BatchReport) -> Counts:
         if share(market.deployed.deployment, made) == 1.0 and not ended:
             ended.append(batch.stamp.batch)
-            raise RuntimeError("the process ends here")
+            raise MemoryError  # a reported error of another kind would not be of its size
         return finish(batch, report)
 
     monkeypatch.setattr(MicroBatch, "finish", ends)
@@ -117,6 +121,43 @@ def test_a_worker_that_ends_right_after_a_rebuild_runs_its_batch_again(
     market.sell()
     check_all(market.deployed, market.rows, market.users)
     assert list(check(market.reopened().deployment)) == []
+
+
+def test_a_batch_that_ends_the_worker_each_time_is_read_in_smaller_ones(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here in tasks of Spark; `tests/unit/runtime/test_retries.py` has what the driver runs."""
+    market, small = Market(tmp_path, spark), 0
+    market.sell(small)  # Spark may run this batch again, which must go the same way
+    finish, ended, rows = MicroBatch.finish, list[int](), sales(900, 100)
+    before = market.deployed.deployment.catalog.progress(JOB, sys.maxsize)
+
+    def ends(batch: MicroBatch, report: BatchReport) -> Counts:
+        assert before is not None
+        if batch.stamp.batch > before.number and batch.plan.size > 3000:
+            ended.append(batch.plan.size)
+            raise MemoryError  # a reported error of another kind would not be of its size
+        return finish(batch, report)
+
+    monkeypatch.setattr(MicroBatch, "finish", ends)
+    monkeypatch.setattr(retries, "LEAST", 500)
+    (market.folder / "files" / "a").mkdir(parents=True, exist_ok=True)
+    for number, begin in enumerate(range(0, len(rows), 5)):
+        lines = b"".join(orjson.dumps(row) + b"\n" for row in rows[begin : begin + 5])
+        (market.folder / "files" / "a" / f"{number:02d}.ndjson").write_bytes(lines)
+    market.rows += rows
+    while market.deployed.taken()["Sales"] < len(market.rows):
+        assert len(ended) < 7
+        with suppress(AssertionError), live(market.deployed, market.spark, small) as caught_up:
+            caught_up({"Sales": len(market.rows)})
+    assert len(ended) in (2, 4)
+    assert ended[0] == ended[1]
+    check_all(market.deployed, market.rows, market.users)
+    monkeypatch.setattr(MicroBatch, "finish", finish)
+    market.sell(small)
+    check_all(market.deployed, market.rows, market.users)
+    assert list(check(market.reopened().deployment)) == []
+    market.deployed.close()
 
 
 def test_a_rebuild_requested_while_a_batch_begins(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,8 +182,12 @@ class Balances:
 
 @pytest.mark.parametrize(
     ("small", "count"),
-    [(1 << 40, 1_000_000), (0, 200_000), pytest.param(0, 1_000_000, marks=pytest.mark.nightly)],
-    ids=["driver", "tasks", "tasks, all"],
+    [
+        (1 << 40, 400_000),
+        (0, 200_000),
+        *(pytest.param(small, 1_000_000, marks=pytest.mark.nightly) for small in (1 << 40, 0)),
+    ],
+    ids=["driver", "tasks", "driver, all", "tasks, all"],
 )
 def test_all_balances_sum_up_to_zero_after_each_batch(spark: Any, tmp_path: Path, small: int, count: int) -> None:
     folder, chance = tmp_path / "files", np.random.default_rng(new_seed())

@@ -151,30 +151,47 @@ def _options(conf: Sequence[str]) -> dict[str, str]:
 def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbeat) -> str:
     """Run the live job until it is stopped; return why it failed, if it did."""
     from umbel.runtime.deliveries import Deliveries
-    from umbel.spark.job import LiveJob
     from umbel.spark.session import running
 
+    reason = ""
     try:
         with running(settings) as session, Deliveries(deployment), _offline(deployment, session):
-            job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
-            query = job.start()
-            gc.collect()
-            gc.freeze()  # modules are permanent: to traverse them holds a batch up for a tenth of a second
-            beat.running()
-            stop.has_begun = True
-            while not stop.is_set() and query.isActive:
-                stop.wait(0.2)
-            job.close()
-            failure = query.exception()
-            # The text comes from Spark's JVM: it must still be running.
-            reason = "" if failure is None else str(failure)
-            if not reason and not stop.is_set():
-                reason = "the streaming query has ended"
+            while not reason and not stop.is_set():
+                reason = _run_job(deployment, session, stop, beat)
     except Exception:
         if not stop.is_set():
             raise
         return ""  # Spark's JVM got the same signal: it is in the process group
     return "" if stop.is_set() else reason
+
+
+def _run_job(deployment: Deployment, session: SparkSession, stop: Stop, beat: Heartbeat) -> str:
+    """Run the live job until it stops or must begin anew; return any failure.
+
+    Spark waits for a time of day between batches: with the clock set back by an hour it would begin none for an hour.
+    """
+    from umbel.processes.clock import ClockWatch
+    from umbel.spark.job import LiveJob
+
+    clock, is_set_back = ClockWatch(), False
+    job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
+    query = job.start()
+    gc.collect()
+    gc.freeze()  # modules are permanent: to traverse them holds a batch up for a tenth of a second
+    beat.running()
+    stop.has_begun = True
+    while not stop.is_set() and query.isActive and not (is_set_back and not job.is_busy):
+        stop.wait(0.2)
+        is_set_back = clock.was_set_back() or is_set_back
+    begins_anew = is_set_back and query.isActive and not stop.is_set()
+    if begins_anew:
+        log.warning("the clock was set back; the job begins anew")
+        query.stop()
+    job.close()
+    failure = query.exception()
+    # The text comes from Spark's JVM: it must still be running.
+    reason = "" if failure is None else str(failure)
+    return reason if reason or begins_anew or stop.is_set() else "the streaming query has ended"
 
 
 def _offline(deployment: Deployment, session: SparkSession) -> AbstractContextManager[object]:

@@ -7,7 +7,7 @@ The in-process runner uses it with one shard in memory; the Spark driver uses it
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,18 +40,21 @@ class BatchResult:
         logged: changes for the change logs, by node number.
         seen: the largest event time among the rows for each timed node, by node number.
         moved: how far back operators have moved rows, by node number.
+        made: the rows that operators have made, by node number.
     """
 
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
     moved: dict[int, Moved] = field(default_factory=dict)
+    made: Counter[int] = field(default_factory=Counter)
 
     def add(self, output: StageOutput) -> None:
-        """Merge the change-log entries and event times of a stage output."""
+        """Merge what a stage output has besides frames."""
         for number, frames in output.logged.items():
             self.logged[number].extend(frames)
         add_seen(self.seen, output.seen)
         add_moved(self.moved, output.moved)
+        self.made.update(output.made)
 
 
 def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> Iterable[tuple[int, pl.DataFrame]]:

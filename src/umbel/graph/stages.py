@@ -6,7 +6,7 @@ the frames are the runner's choice.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -89,6 +89,7 @@ class StageOutput:
         logged: changes for the change logs, by node number.
         seen: the largest event time among the rows for each timed node, by node number.
         moved: how far back operators have moved rows, by node number.
+        made: the rows that operators have made, by node number.
     """
 
     frames: dict[Edge, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
@@ -96,6 +97,7 @@ class StageOutput:
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
     moved: dict[int, Moved] = field(default_factory=dict)
+    made: Counter[int] = field(default_factory=Counter)
 
     def add(self, other: StageOutput) -> None:
         """Merge what other rows have made in the same stage."""
@@ -105,6 +107,7 @@ class StageOutput:
             self.logged[number].extend(frames)
         add_seen(self.seen, other.seen)
         add_moved(self.moved, other.moved)
+        self.made.update(other.made)
 
     def saw(self, node: GraphNode, position: int, rows: pl.DataFrame) -> None:
         """Record the largest event time among rows that a node is going to read."""
@@ -168,6 +171,7 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 
     """
     if rows.is_empty():
         return
+    output.made[node.number] += rows.height
     if node.is_logged:
         output.logged[node.number].append(rows)
     for reader, position in node.readers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,8 @@ from umbel.log.reading import RESTORE
 from umbel.state import disk
 
 BATCH = "_batch"
+PORTION = 500_000
+"""Changes that are moved to a table at once: the memory for it is some ten times that of their files."""
 UNKNOWN = -(1 << 63)
 """The link to the batch before, if that is not known."""
 _MAGIC, _PLACELESS, _OLD = b"umbeltl2", b"umbeltl1", b"ARROW1"
@@ -34,6 +36,9 @@ class ChangeTail(Protocol):
 
     def read(self, after: int, until: int | None = None) -> pl.DataFrame | None:
         """Return the changes of the batches in (after, until], with `_batch`; None if none."""
+
+    def portions(self, after: int, until: int) -> Iterator[pl.DataFrame]:
+        """Yield the same, at most `PORTION` changes at a time."""
 
     def forget(self, until: int) -> None:
         """Delete the batches up to `until`.
@@ -96,13 +101,35 @@ class FileTail:
 
     def read(self, after: int, until: int | None = None) -> pl.DataFrame | None:
         """Return the changes of the batches in (after, until]."""
-        return _together(frame for path in self._files() if _is_in(path, after, until) for frame in _opened(path))
+        return _together(self._frames(after, until))
+
+    def portions(self, after: int, until: int) -> Iterator[pl.DataFrame]:
+        """Yield the changes of the batches in (after, until], at most `PORTION` at a time."""
+        portion, rows = list[pl.DataFrame](), 0
+        for frame in self._frames(after, until):
+            for part in frame.iter_slices(PORTION):
+                if portion and rows + part.height > PORTION:
+                    yield pl.concat(portion)
+                    portion, rows = [], 0
+                portion.append(part)
+                rows += part.height
+        if portion:
+            yield pl.concat(portion)
 
     def forget(self, until: int) -> None:
         """Delete the files of the batches up to `until`."""
         for path in self._files():
             if int(path.stem) <= until:
                 disk.remove(path)
+
+    def undo(self, batch: int) -> None:
+        """Delete the file of an unfinished batch, if it is there."""
+        disk.remove(self.folder / f"{batch:012d}.arrow")
+
+    def _frames(self, after: int, until: int | None) -> Iterator[pl.DataFrame]:
+        for path in self._files():
+            if _is_in(path, after, until):
+                yield from _opened(path)
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*.arrow"))

@@ -149,11 +149,17 @@ class ChangeLog:
             until: the last batch to move; it and those before it are finished in every shard.
         """
         self._check_tail(tail, self.reached(TAIL))
-        changes = tail.read(self.reached(TAIL), until)
-        if changes is not None and changes.height:
-            self.commit(self._write(changes, "tail"), TAIL, until)
+        parts = list[ChangeLogFile]()
+        try:
+            for portion in tail.portions(self.reached(TAIL), until):
+                parts += self._write(portion, "tail")
+        except Exception:
+            self.discard(parts)
+            raise
+        if parts:
+            self.commit(parts, TAIL, until)
         tail.forget(min(until, self.reached(TAIL)))
-        return 0 if changes is None else changes.height
+        return sum(part.rows for part in parts)
 
     def reached(self, application: str) -> int:
         """Return the number of the last transaction of an application, -1 for none."""
@@ -223,6 +229,11 @@ class ChangeLog:
         """Return the version of the table, -1 for none, and its rows."""
         table = self.table()
         return (-1, 0) if table is None else (table.version(), _rows(table))
+
+    def has(self, application: str, number: int, batch: int) -> bool:
+        """Return whether the table has a transaction, or a batch of the tail."""
+        table = self.table()
+        return _version(table, application) >= number or _version(table, TAIL) >= batch
 
     def history(self) -> frozenset[str]:
         """Return the names of the files that tell of the table's versions."""

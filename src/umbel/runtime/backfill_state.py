@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from umbel.runtime.history_slices import HistoryPosition
+from umbel.runtime.history_slices import PART_ROWS, HistoryPosition
 
 BACKFILL = "backfill"
 """The name under which it is noted."""
@@ -41,6 +41,8 @@ class BackfillState:
         began: the batch before which the operators' change logs were deleted, None for unknown.
         deleted: the names of those change logs. Retained after the backfill: that batch may be run again.
         cut: the rule by which batches were cut into parts.
+        limit: about how many rows the next step may read, 0 for unknown.
+        part_rows: about how many rows a part of a batch has.
     """
 
     state_ids: tuple[str, ...] = ()
@@ -61,6 +63,8 @@ class BackfillState:
     began: int | None = None
     deleted: tuple[str, ...] = ()
     cut: int = _CUT
+    limit: int = 0
+    part_rows: int = PART_ROWS
 
     @classmethod
     def of(cls, noted: Mapping[str, Any] | None) -> BackfillState:
@@ -100,7 +104,7 @@ class BackfillState:
         return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver, cut=_CUT)
 
     def completed(
-        self, rows: int, seen: Mapping[str, str], moved: Mapping[str, Sequence[int]], seconds: float
+        self, rows: int, seen: Mapping[str, str], moved: Mapping[str, Sequence[int]], seconds: float, limit: int
     ) -> BackfillState:
         """Return the state after the step that was begun.
 
@@ -109,6 +113,7 @@ class BackfillState:
             seen: the largest event time each timed operator has read, in ISO form.
             moved: how far back operators have moved rows.
             seconds: how long it took.
+            limit: about how many rows the next one may read.
         """
         return BackfillState(
             self.state_ids,
@@ -122,6 +127,8 @@ class BackfillState:
             began=self.began,
             deleted=self.deleted,
             seconds=self.seconds + seconds,
+            limit=limit,
+            part_rows=self.part_rows,
         )
 
     @property

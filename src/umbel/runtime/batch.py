@@ -22,10 +22,11 @@ from umbel.graph.threads import in_threads
 from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
 from umbel.quality import totals
-from umbel.runtime import postponing
+from umbel.runtime import postponing, retries
+from umbel.runtime.batch_sizes import most
 from umbel.runtime.changelogs import ChangeLogPart, Dues
 from umbel.runtime.dead_letters import DROPPED, DeadLetters
-from umbel.runtime.deployment import JOB, RETAINED_FOR, Deployment
+from umbel.runtime.deployment import JOB, LIMIT, MOST, RETAINED_FOR, Deployment
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.intake import Intake, landmarks, may_open_at_once, take_in
 from umbel.runtime.journal_ends import ENDS, ends_of, reached
@@ -100,7 +101,8 @@ class BatchReport:
             self.ends[shard] = max(end, self.ends.get(shard, end))
         if "letters" in report:
             self.letters.add(report["letters"])
-        self.result.add(StageOutput(seen=report["seen"], moved=report.get("moved", {})))
+        moved, made = report.get("moved", {}), Counter(report.get("made", {}))
+        self.result.add(StageOutput(seen=report["seen"], moved=moved, made=made))
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class MicroBatch:
         waiting: the state ids of operators that do not run yet, because their backfill is not complete.
         dues: the expected content of the change logs after the batch before.
         ends: how far the journals were written by the batch before.
+        limit: about how many bytes of input it may read.
+        most: about how many batches may read at most, since a larger one has ended the worker; None if none has.
     """
 
     deployment: Deployment
@@ -126,6 +130,8 @@ class MicroBatch:
     waiting: frozenset[str] = frozenset()
     dues: Dues = field(default_factory=dict)
     ends: Sequence[JournalEnd] = ()
+    limit: int = 0
+    most: int | None = None
 
     @classmethod
     def begin(cls, deployment: Deployment, plan: BatchPlan, stamp: Stamp) -> MicroBatch:
@@ -135,7 +141,9 @@ class MicroBatch:
         time = EventTimeProgress.of(before.state if before else {}, plan)
         dues = before.state.get("logs", {}) if before else {}
         revision = before.revision if before else None
-        return cls(deployment, plan, stamp, time, revision, dues=dues, ends=ends_of(before))
+        limit = deployment.limit_after(before, plan.revision)
+        bound = before.state.get(MOST) if before else None
+        return cls(deployment, plan, stamp, time, revision, dues=dues, ends=ends_of(before), limit=limit, most=bound)
 
     @property
     def opens_at_once(self) -> bool:
@@ -257,6 +265,8 @@ class MicroBatch:
             "due": is_due(graph, before, time.state),
             "waiting": bool(self.waiting),
             "logs": logs,
+            LIMIT: self._limit_after(batch_report.result.made),
+            MOST: retries.most_after(self),
             ENDS: reached(self.ends, self.deployment.store, batch_report.ends),
         }
         self.deployment.landmarks.note(landmarks(self.deployment, self.plan), JOB, self.stamp.epoch)
@@ -268,6 +278,10 @@ class MicroBatch:
         if self.plan.size > TAILED:
             release_unused_memory()
         return counts
+
+    def _limit_after(self, made: Mapping[int, int]) -> int:
+        """Return about how many bytes the next batch may read."""
+        return self.deployment.sizes(self.plan.revision, self.most).after(self.limit, self.plan.size, most(made))
 
     def _note_moves(self, moved: Mapping[int, Moved]) -> None:
         """Record by how much operators have moved rows back; report rows behind the watermark."""
@@ -334,7 +348,9 @@ def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:
         if batch.graph.history_of(fresh) and batch.before is not None:
             raise NotSupported("new pipelines must be computed from history", hint="umbel work does that")
         catalog.backfill(fresh, done=True)
-        batch, report = postponing.run(batch, MicroBatch.run_here, is_new=number > existing)
-        batch.finish(report)
+        with retries.excusing(catalog, epoch):
+            batch = retries.smaller(batch, is_new=number > existing)
+            batch, report = postponing.run(batch, MicroBatch.run_here, is_new=number > existing)
+            batch.finish(report)
         done = number
     return done - begun

@@ -164,6 +164,14 @@ class ChangeLogs:
             after.setdefault(node.log, [-1, 0, -1])[:2] = self._bare(node).state()
         return after
 
+    def has(self, node: GraphNode, batch: int) -> bool:
+        """Return whether the table of a log has a batch, finished or not."""
+        return self._bare(node).has(PARTS, batch + 1, batch)
+
+    def undo(self, node: GraphNode, batch: int) -> None:
+        """Delete an unfinished batch from the tail of a log."""
+        self._tail(node).undo(batch)
+
     def check(self, node: GraphNode, *, deep: bool = False) -> None:
         """Check that a log has its expected content; see `ChangeLog.check`."""
         self._log(node).check(self._tail(node), deep=deep)

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from umbel.api.secrets import provide_secrets
-from umbel.catalog.catalog import Catalog
+from umbel.catalog.catalog import Catalog, JobProgress
 from umbel.catalog.landmarks import Landmarks
 from umbel.catalog.purges import Purges
 from umbel.catalog.removals import Removals
@@ -27,6 +27,7 @@ from umbel.graph.graph import MAIN, Graph
 from umbel.graph.tiled import tiled
 from umbel.processes.privacy import make_private
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.batch_sizes import ROW_BYTES, BatchSizes
 from umbel.runtime.changelogs import ChangeLogs, Dues
 from umbel.runtime.fixed_settings import DEFAULT, SHARDED, SHARDS, FixedSettings, check_grid
 from umbel.runtime.home import check_catalog, elsewhere, is_away, is_home, made, other_folder
@@ -53,7 +54,13 @@ NEW_STORE = "new store"
 FORMER_STORE = "former store"
 """The setting that says which store had the state before a rebuild of all of it."""
 BUDGET = 128 << 20
-"""Bytes of input per batch."""
+"""Bytes of input that a batch has at most."""
+LEAST_BYTES = 4 << 10
+"""Those that any batch may have."""
+LIMIT = "limit"
+"""The entry of a batch's progress that limits the bytes of the next one."""
+MOST = "most"
+"""The entry that limits the bytes of all batches, since a larger one has ended the worker."""
 log = logging.getLogger("umbel.work")
 
 
@@ -281,12 +288,30 @@ class Deployment:
         return Plans(
             self.directory / "plans",
             self._sources,
-            self.budget,
+            self._limit,
             self._is_due,
             self.ahead,
             self._in_trouble,
             lags.note,
         )
+
+    def sizes(self, revision: int, most: int | None = None) -> BatchSizes:
+        """Return the sizes that batches may have, in bytes of input.
+
+        Args:
+            revision: of the definitions.
+            most: the largest size, since a larger batch has ended the worker; None if none has.
+        """
+        full = self.budget if most is None else min(most, self.budget)
+        return BatchSizes.of((node.operator for node in self.graph(revision).nodes), LEAST_BYTES, full, ROW_BYTES)
+
+    def limit_after(self, before: JobProgress | None, revision: int) -> int:
+        """Return about how many bytes a batch may read after another one."""
+        noted = before.state.get(LIMIT) if before else None
+        return self.sizes(revision).begin if noted is None else min(noted, self.budget)
+
+    def _limit(self) -> int:
+        return self.limit_after(self.catalog.progress(JOB, sys.maxsize), self.catalog.latest())
 
     def _in_trouble(self, source: str, reason: str) -> None:
         log.warning("source %s: %s", source, reason)

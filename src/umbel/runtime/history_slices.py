@@ -16,7 +16,7 @@ from umbel.state.keys import shard_of_columns
 from umbel.types.schema import Schema
 
 PART_ROWS = 100_000
-"""About how many rows a part of a batch has."""
+"""About how many rows a part of a batch has at most; fewer where operators make many rows of one."""
 SLICE_ROWS = 2_000_000
 """About how many rows a slice has at most."""
 _ODD = 0x1E3779B97F4A7C15
@@ -120,7 +120,11 @@ def _instant(microseconds: int) -> datetime:
 
 
 def slices(
-    sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition, rows: int | None = None
+    sizes: Mapping[int, int],
+    begin: HistoryPosition,
+    end: HistoryPosition,
+    rows: int | None = None,
+    part_rows: int = PART_ROWS,
 ) -> Iterator[HistorySlice]:
     """Yield the slices between two positions, in order.
 
@@ -129,9 +133,10 @@ def slices(
         begin: the position before them.
         end: the position after them.
         rows: about how many rows a slice has at most; never more than `SLICE_ROWS`.
+        part_rows: about how many rows a part has.
     """
     most, small = min(SLICE_ROWS, rows or SLICE_ROWS), list[HistorySlice]()
-    for piece in _pieces(sizes, begin, end):
+    for piece in _pieces(sizes, begin, end, part_rows):
         is_small = piece.is_whole and piece.rows <= most
         if small and (not is_small or sum(each.rows for each in small) + piece.rows > most):
             yield _joined(small)
@@ -149,11 +154,13 @@ def _joined(batches: Sequence[HistorySlice]) -> HistorySlice:
     return HistorySlice(batches[0].first, batches[-1].last, rows=sum(each.rows for each in batches))
 
 
-def _pieces(sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition) -> Iterator[HistorySlice]:
+def _pieces(
+    sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition, part_rows: int
+) -> Iterator[HistorySlice]:
     """Yield what is between two positions, batch by batch."""
     first = begin.part
     for batch in sorted(batch for batch in sizes if batch > begin.batch):
-        parts = _parts(sizes[batch])
+        parts = _parts(sizes[batch], part_rows)
         last = parts if batch <= end.batch else min(end.part, parts)
         if first < last:
             yield HistorySlice(batch, batch, first, last, parts, sizes[batch] * (last - first) // parts)
@@ -171,7 +178,7 @@ def _cut(piece: HistorySlice, most: int) -> Iterator[HistorySlice]:
         yield replace(piece, begin=begin, end=end, rows=piece.rows * (end - begin) // number)
 
 
-def after(sizes: Mapping[int, int], begin: HistoryPosition, rows: int) -> HistoryPosition:
+def after(sizes: Mapping[int, int], begin: HistoryPosition, rows: int, part_rows: int = PART_ROWS) -> HistoryPosition:
     """Return the position some rows after another one, or the end of history.
 
     At the end of a batch if one is in the second half of the rows: a batch that two steps read is read twice.
@@ -180,10 +187,11 @@ def after(sizes: Mapping[int, int], begin: HistoryPosition, rows: int) -> Histor
         sizes: the number of rows of each batch.
         begin: the other position.
         rows: about how many; at least one part is passed.
+        part_rows: about how many rows a part has.
     """
     found, position, first = 0, begin, begin.part
     for batch in sorted(batch for batch in sizes if batch > begin.batch):
-        parts = _parts(sizes[batch])
+        parts = _parts(sizes[batch], part_rows)
         if 2 * found >= rows and found + sizes[batch] > rows:
             return position
         for part in range(first, parts):
@@ -195,10 +203,11 @@ def after(sizes: Mapping[int, int], begin: HistoryPosition, rows: int) -> Histor
     return position
 
 
-def left(sizes: Mapping[int, int], begin: HistoryPosition) -> int:
-    """Return about how many rows are after a position."""
-    return sum(piece.rows for piece in _pieces(sizes, begin, HistoryPosition(max(sizes, default=begin.batch))))
+def left(sizes: Mapping[int, int], begin: HistoryPosition, part_rows: int = PART_ROWS) -> int:
+    """Return about how many rows are after a position, with parts of about some rows."""
+    end = HistoryPosition(max(sizes, default=begin.batch))
+    return sum(piece.rows for piece in _pieces(sizes, begin, end, part_rows))
 
 
-def _parts(rows: int) -> int:
-    return max(1, -(-rows // PART_ROWS))
+def _parts(rows: int, part_rows: int) -> int:
+    return max(1, -(-rows // part_rows))

@@ -151,7 +151,7 @@ class Plans:
     Args:
         folder: the folder.
         sources: polled each time a batch is planned.
-        budget: bytes of input per batch.
+        limit: tells about how many bytes the next batch may read.
         is_due: whether results wait for a batch, with or without input.
         ahead: how far ahead of processing time the event times of live sources may be, in µs; None for any.
         on_trouble: called with the key of a source and the reason when it begins not to answer.
@@ -163,7 +163,7 @@ class Plans:
         self,
         folder: Path,
         sources: Sources,
-        budget: int,
+        limit: Callable[[], int],
         is_due: Callable[[], bool],
         ahead: int | None = None,
         on_trouble: Callable[[str, str], None] = lambda *_: None,
@@ -171,7 +171,7 @@ class Plans:
             [Sequence[Any], Mapping[str, Position], Collection[str], Collection[str]], None
         ] = lambda *_: None,
     ) -> None:
-        self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
+        self._folder, self._sources, self._limit, self._is_due = folder, sources, limit, is_due
         self._ahead, self._on_trouble, self._on_polled = ahead, on_trouble, on_polled
         self._troubles: dict[str, str] = {}
         disk.make_folder(folder)
@@ -216,9 +216,25 @@ class Plans:
     def postpone(
         self, plan: BatchPlan, sources: Collection[tuple[str, int]], partitions: Mapping[str, Collection[str]]
     ) -> BatchPlan:
+        """Take out of a plan the splits of sources that do not answer.
+
+        These rest for some time.
+
+        Args:
+            plan: the last plan.
+            sources: their datasets and ordinals.
+            partitions: of which they have splits, by their keys.
+        """
+        times = {key: plan.away.get(key, (0, 0.0))[0] + 1 for key in partitions}
+        away = {key: (count, time.time() + min(LONGEST_REST, 2.0**count)) for key, count in times.items()}
+        return self.take_out(replace(plan, away={**plan.away, **away}), sources, partitions)
+
+    def take_out(
+        self, plan: BatchPlan, sources: Collection[tuple[str, int]], partitions: Mapping[str, Collection[str]]
+    ) -> BatchPlan:
         """Write a plan anew without the splits of some sources, which are planned again.
 
-        Nothing of the plan may be stored yet.
+        Nothing of the plan may be stored.
 
         Args:
             plan: the last plan.
@@ -228,8 +244,6 @@ class Plans:
         before = self.read(plan.number - 1).positions if plan.number > 1 else {}
         positions = {key: position for key, position in plan.positions.items() if key not in partitions}
         positions |= {key: before[key] for key in partitions if key in before}
-        times = {key: plan.away.get(key, (0, 0.0))[0] + 1 for key in partitions}
-        away = {key: (count, time.time() + min(LONGEST_REST, 2.0**count)) for key, count in times.items()}
         unread = {key: sorted({*plan.unread.get(key, ()), *each} - {""}) for key, each in partitions.items()}
         changed = replace(
             plan,
@@ -237,7 +251,6 @@ class Plans:
             positions=positions,
             behind=(*plan.behind, *(key for key in partitions if key not in plan.behind)),
             unread={**plan.unread, **{key: each for key, each in unread.items() if each}},
-            away={**plan.away, **away},
         )
         self._write(changed)
         return changed
@@ -282,7 +295,7 @@ class Plans:
                 open_ones.append(source)
         late = {each.key for each in open_ones if each.key in before.behind or each.key not in positions}
         loading = tuple(each.key for each in open_ones if _is_loading(each, before))
-        budget = _Budget(self._budget)
+        budget = _Budget(self._limit())
         away = _away(open_ones, before)
         resting = _resting(away)
         for source, available in budget.shares(open_ones, late, before.number):

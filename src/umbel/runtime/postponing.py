@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from umbel.catalog.catalog import JobEpoch
@@ -90,14 +90,11 @@ def run(batch: MicroBatch, how: Callable[[MicroBatch], BatchReport], *, is_new: 
 
 def _without(batch: MicroBatch, error: SourceAway) -> MicroBatch:
     """Return a batch without the sources of a failure domain, its plan written anew."""
-    deployment, planned = batch.deployment, list(_planned(batch))
-    failed = error.dataset, error.source
-    away = next(each.reading.failure_domain for each, split in planned if (split.dataset, split.source) == failed)
-    sources, partitions = set[tuple[str, int]](), defaultdict[str, set[str]](set)
-    for source, split in planned:
-        if source.reading.failure_domain == away:
-            sources.add((split.dataset, split.source))
-            partitions[source.key].add(source.reading.partition_of(split.split))
+    deployment, failed = batch.deployment, (error.dataset, error.source)
+    away = next(
+        each.reading.failure_domain for each, split in _planned(batch) if (split.dataset, split.source) == failed
+    )
+    sources, partitions = planned_parts(batch, lambda source: source.reading.failure_domain == away)
     with deployment.catalog.without_successor(JobEpoch(JOB, batch.stamp.epoch)):  # one may have begun this batch
         plan = deployment.plans().postpone(batch.plan, sources, partitions)
     text = f"batch {batch.stamp.batch} goes on without {len(sources)} sources: {error.message}"
@@ -105,6 +102,25 @@ def _without(batch: MicroBatch, error: SourceAway) -> MicroBatch:
     if not batch.plan.away.keys() & partitions:  # not each time that they are tried again
         deployment.catalog.record_event("work", "warning", text)
     return batch.planned_anew(plan)
+
+
+def planned_parts(
+    batch: MicroBatch, selects: Callable[[OpenedSource], bool] = lambda _: True
+) -> tuple[set[tuple[str, int]], Mapping[str, set[str]]]:
+    """Return the sources that a batch reads, and their partitions.
+
+    Sources are by dataset and ordinal, partitions by the key of the source.
+
+    Args:
+        batch: the batch.
+        selects: whether a source counts.
+    """
+    sources, partitions = set[tuple[str, int]](), defaultdict[str, set[str]](set)
+    for source, split in _planned(batch):
+        if selects(source):
+            sources.add((split.dataset, split.source))
+            partitions[source.key].add(source.reading.partition_of(split.split))
+    return sources, partitions
 
 
 def _planned(batch: MicroBatch) -> Iterator[tuple[OpenedSource, PlannedSplit]]:

@@ -25,8 +25,10 @@ from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.removals import Removals
 from umbel.graph.graph import Graph
 from umbel.graph.stages import Moved
+from umbel.runtime import history_slices
 from umbel.runtime.backfill_input import calls_functions
 from umbel.runtime.backfill_state import BACKFILL, LONGEST_WAIT, BackfillState
+from umbel.runtime.batch_sizes import BatchSizes
 from umbel.runtime.completeness import note_since
 from umbel.runtime.deployment import JOB
 from umbel.runtime.history_reader import HistoryReader
@@ -34,7 +36,15 @@ from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
 from umbel.runtime.sink_ids import begin_anew
-from umbel.spark.backfill_step import LAST_ROWS, LIVE_ROWS, BackfillStep, StepBeside, moved_name, stream_time_name
+from umbel.spark.backfill_step import (
+    LAST_ROWS,
+    LEAST_ROWS,
+    LIVE_ROWS,
+    BackfillStep,
+    StepBeside,
+    moved_name,
+    stream_time_name,
+)
 from umbel.spark.pace import Pace
 from umbel.state.port import Fenced, StaleBatch, Stamp
 
@@ -154,7 +164,7 @@ class Backfill:
             if not state.is_due(now()) or not self._pace.may_step:
                 return None
             self._timed, sizes, is_live = None, self._history(step, state), self._pace.is_live
-            if is_live and self._is_far(left(sizes, state.position)) and not state.is_begun_in_driver:
+            if is_live and self._is_far(left(sizes, state.position, state.part_rows)) and not state.is_begun_in_driver:
                 self._beside = StepBeside(step, state, sizes, since, waiting)
                 return None
             is_read = step.run(state, sizes, since, is_live=is_live)
@@ -247,7 +257,11 @@ class Backfill:
                     self._deployment.store.drop(node.state_id)
                     self._deployment.changes.drop(node.log)
                     deleted.add(node.log)
-        state = BackfillState(tuple(sorted(state_ids)), began=batch, deleted=tuple(sorted(deleted)))
+        operators = (node.operator for node in graph.nodes if node.state_id in state_ids)
+        part_rows = BatchSizes.of(operators, LEAST_ROWS, history_slices.PART_ROWS).begin
+        state = BackfillState(
+            tuple(sorted(state_ids)), began=batch, deleted=tuple(sorted(deleted)), part_rows=part_rows
+        )
         self._note(state)
         return state
 

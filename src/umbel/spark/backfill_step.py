@@ -24,6 +24,7 @@ from umbel.operators.operator import Clock
 from umbel.runtime.backfill_input import Read, taken_in
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
+from umbel.runtime.batch_sizes import BatchSizes, most
 from umbel.runtime.deployment import JOB
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.history_reader import HistoryReader
@@ -52,6 +53,8 @@ ROWS_BESIDE = 400_000
 """About how many of them beside live batches, which wait for what is written to the same disk."""
 BYTES_AT_ONCE = 64 << 20
 """About how many bytes of change logs each Spark slot reads in one step: files are several times smaller than rows in memory."""
+LEAST_ROWS = 100
+"""About how many rows any step may read."""
 LIVE_ROWS = 100_000
 """About how many rows a step reads at most between batches whose rows are to be fresh."""
 LAST_ROWS = 10_000
@@ -113,10 +116,14 @@ class BackfillStep:
         batch_report = self._seen(state)
         if not sizes:
             return True
-        most = self._rows_at_once()
-        state = self._planned(state, sizes, LIVE_ROWS if is_live else most * self.slots, in_driver=is_live)
+        at_once = self._rows_at_once()
+        full = LIVE_ROWS if is_live else at_once * self.slots
+        steps = BatchSizes.of((node.operator for node in self.graph.nodes), LEAST_ROWS, full)
+        limit = min(state.limit or steps.begin, steps.full)
+        state = self._planned(state, sizes, limit, in_driver=is_live)
         log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
-        todo = list(slices(sizes, state.position, state.end, most))
+        at_once = min(at_once, max(1, limit // self.slots))
+        todo = list(slices(sizes, state.position, state.end, at_once, state.part_rows))
         stamp = Stamp(self.stamp.epoch, BEGINNING + state.step)
         if state.in_driver or self.is_threaded:
             self._run_here(todo, stamp, batch_report)
@@ -126,10 +133,11 @@ class BackfillStep:
         with self.deployment.catalog.without_successor(self.by):  # a successor may begin anew, with these step numbers
             self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
         self._bury(batch_report.letters, state.step)
-        read = left(sizes, state.position) - left(sizes, state.end)
+        read = left(sizes, state.position, state.part_rows) - left(sizes, state.end, state.part_rows)
         seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
         moved = {nodes[number].state_id: each.plain for number, each in batch_report.result.moved.items()}
-        state = state.completed(read, seen, moved, monotonic() - begun)
+        limit = steps.after(limit, read, most(batch_report.result.made))
+        state = state.completed(read, seen, moved, monotonic() - begun, limit)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
 
@@ -137,8 +145,9 @@ class BackfillStep:
         """Record what a step reads before it begins, unless it was begun before."""
         if state.end > state.position:
             return state
-        total = state.done + left(sizes, state.position)
-        state = state.begun(after(sizes, state.position, rows), total, in_driver=in_driver)
+        total = state.done + left(sizes, state.position, state.part_rows)
+        end = after(sizes, state.position, rows, state.part_rows)
+        state = state.begun(end, total, in_driver=in_driver)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state
 
@@ -211,7 +220,7 @@ class BackfillStep:
                 result = running.run(output, stamp, clocks, write)
             batch_report.parts += writing.calls.results()
         batch_report.letters.add(Letters.of(guard))
-        batch_report.result.add(StageOutput(seen=result.seen, moved=result.moved))
+        batch_report.result.add(StageOutput(seen=result.seen, moved=result.moved, made=result.made))
 
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
         """Emit results that waited for the watermark, and write the change logs.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -20,7 +21,7 @@ from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.purges import Purges
 from umbel.errors import text_of
 from umbel.graph import threads
-from umbel.runtime import postponing
+from umbel.runtime import postponing, retries
 from umbel.runtime.batch import TAILED, BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
@@ -86,6 +87,8 @@ class LiveJob:
         self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
         self._epoch = self._existing = 0
         self._has_claimed = False
+        self.is_busy = False
+        """True while a batch runs."""
 
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
@@ -116,14 +119,12 @@ class LiveJob:
         self._backfill.stop()
 
     def _batch(self, _: DataFrame, number: int) -> None:
+        self.is_busy = True
         try:
-            self._run_batch(number)
-        except Exception:
-            raise
-        except (
-            BaseException
-        ) as error:  # a panic of Polars: it would end the thread that answers Spark, which waits for ever
-            raise RuntimeError(f"{type(error).__name__}: {text_of(error)}") from error
+            with retries.excusing(self._deployment.catalog, self._epoch), _panics_reported():
+                self._run_batch(number)
+        finally:
+            self.is_busy = False
 
     def _run_batch(self, number: int) -> None:
         planned = self._planned(number)
@@ -145,9 +146,10 @@ class LiveJob:
         batch.forget_removed()
         self._pace.before(plan.size)
         waiting = self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)
-        batch = batch.after_backfill(waiting)
+        is_new = planned > self._existing
+        batch = retries.smaller(batch.after_backfill(waiting), is_new=is_new)
         reads = monotonic()
-        batch, batch_report = postponing.run(batch, self._ran, is_new=planned > self._existing)
+        batch, batch_report = postponing.run(batch, self._ran, is_new=is_new)
         plan = batch.plan
         counts = batch.finish(batch_report)
         if plan.behind:  # rows that were there before
@@ -206,3 +208,17 @@ class LiveJob:
         """Read a batch's plan number from Spark's offset log."""
         lines = Path(self._checkpoint, "offsets", str(number)).read_text().strip().splitlines()
         return int(json.loads(lines[-1])["plan"])
+
+
+@contextmanager
+def _panics_reported() -> Iterator[None]:
+    """Raise a panic of Polars as an error.
+
+    It would end the thread that answers Spark, which waits for ever.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__name__}: {text_of(error)}") from error

@@ -195,9 +195,9 @@ def posted(
         for number, frames in output.logged.items()
     ]
     expected = totals.count(graph, output.logged)
-    if summary or parts or output.seen or output.moved:
-        found = {"parts": parts, "seen": dict(output.seen), "moved": dict(output.moved), "expected": dict(expected)}
-        yield report({**summary, **found})
+    if summary or parts or output.seen or output.moved or output.made:
+        found = {"parts": parts, "seen": dict(output.seen), "moved": dict(output.moved), "made": dict(output.made)}
+        yield report({**summary, **found, "expected": dict(expected)})
 
 
 def rejected(guard: WorkerGuard) -> Iterator[tuple[int, int, int, bytes]]:

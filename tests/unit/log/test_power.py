@@ -151,7 +151,7 @@ def test_a_plan_that_was_made_is_there(tmp_path: Path) -> None:
     made = list[int]()
 
     def opened(root: Path) -> Plans:
-        return Plans(root / "plans", lambda: (1, [Counting()]), 100, lambda: False)
+        return Plans(root / "plans", lambda: (1, [Counting()]), lambda: 100, lambda: False)
 
     def work(root: Path, _: Disk) -> None:
         made.clear()

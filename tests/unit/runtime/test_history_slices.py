@@ -18,31 +18,33 @@ START = HistoryPosition(BEFORE_HISTORY)
 sizes = st.dictionaries(st.integers(-5, 50), st.integers(1, 2_500_000), min_size=1)
 
 
-def parts_of(piece: HistorySlice, known: dict[int, int]) -> list[tuple[int, int]]:
+def parts_of(piece: HistorySlice, known: dict[int, int], part_rows: int) -> list[tuple[int, int]]:
     """Return the parts of batches in a slice."""
     found = []
     for batch in sorted(batch for batch in known if piece.first <= batch <= piece.last):
-        count = history_slices._parts(known[batch])
+        count = history_slices._parts(known[batch], part_rows)
         begin, end = (0, count) if piece.is_whole else (piece.begin, piece.end)
         assert piece.is_whole or (count == piece.parts and piece.first == piece.last)
         found += [(batch, part) for part in range(begin, end)]
     return found
 
 
-@given(sizes, st.lists(st.integers(1, 5_000_000), min_size=1))
-def test_steps_of_any_size_read_every_part_once_in_order(known, steps):
+@given(sizes, st.lists(st.integers(1, 5_000_000), min_size=1), st.sampled_from([100_000, 33_333, 1_000_000]))
+def test_steps_of_any_size_read_every_part_once_in_order(known, steps, size):
     position, read, rows = START, [], 0
     for number in range(100_000):
-        end = after(known, position, steps[number % len(steps)])
+        end = after(known, position, steps[number % len(steps)], size)
         if end == position:
             break
-        for each in slices(known, position, end):
+        for each in slices(known, position, end, part_rows=size):
             assert each.rows < history_slices.SLICE_ROWS * 2
-            read += parts_of(each, known)
-        rows += left(known, position) - left(known, end)
+            read += parts_of(each, known, size)
+        rows += left(known, position, size) - left(known, end, size)
         assert end > position
         position = end
-    assert read == [(batch, part) for batch in sorted(known) for part in range(history_slices._parts(known[batch]))]
+    assert read == [
+        (batch, part) for batch in sorted(known) for part in range(history_slices._parts(known[batch], size))
+    ]
     assert position == HistoryPosition(max(known))
     assert (rows, left(known, position)) == (sum(known.values()), 0)
 
@@ -128,7 +130,7 @@ def test_a_step_that_was_begun_is_found_again():
     state = BackfillState(("a",)).begun(HistoryPosition(BEFORE_HISTORY, 3), 900, in_driver=True)
     again = BackfillState.of(state.plain)
     assert (again.position, again.end, again.in_driver) == (START, HistoryPosition(BEFORE_HISTORY, 3), True)
-    done = BackfillState.of(again.completed(600, {"a": "2024"}, {"b": [7, 1, 2]}, 1.5).plain)
+    done = BackfillState.of(again.completed(600, {"a": "2024"}, {"b": [7, 1, 2]}, 1.5, 900).plain)
     assert (done.position, done.end) == (HistoryPosition(BEFORE_HISTORY, 3), START)
     assert (done.step, done.done, done.total, dict(done.seen), done.seconds) == (1, 600, 900, {"a": "2024"}, 1.5)
     assert dict(done.moved) == {"b": [7, 1, 2]}

@@ -44,7 +44,7 @@ class Numbers:
 
 @pytest.fixture
 def plans(tmp_path: Path) -> Plans:
-    plans = Plans(tmp_path / "plans", lambda: (1, [Numbers()]), 100, lambda: False)
+    plans = Plans(tmp_path / "plans", lambda: (1, [Numbers()]), lambda: 100, lambda: False)
     assert [plans.next(number) for number in range(3)] == [1, 2, 3]
     return plans
 
@@ -74,12 +74,14 @@ class Unordered(Numbers):
 def test_first_rows_in_no_order_are_loading_until_the_last_one_is_planned(tmp_path: Path) -> None:
     """Also where reading ends before planning does; a plan without rows says that they are all there."""
     source = Unordered()
-    plans = Plans(tmp_path / "plans", lambda: (1, [source]), 5, lambda: False)
+    plans = Plans(tmp_path / "plans", lambda: (1, [source]), lambda: 5, lambda: False)
     is_loading = []
     for number, parts in enumerate([0, 1, 3, 3, 3]):
         source.parts, source.is_loading = parts, number < 2
         assert plans.next(number) == number + 1
-        is_loading.append(Plans(tmp_path / "plans", lambda: (1, [source]), 5, lambda: False).read(number + 1).loading)
+        is_loading.append(
+            Plans(tmp_path / "plans", lambda: (1, [source]), lambda: 5, lambda: False).read(number + 1).loading
+        )
     assert is_loading == [("k",)] * 5
     assert plans.next(5) == 6
     assert (plans.read(6).loading, plans.read(6).splits) == ((), ())
@@ -93,7 +95,7 @@ def test_first_rows_are_loading_while_their_source_does_not_answer(tmp_path: Pat
     """Such as a bucket that is away for a while: the rows that it has still would be late."""
     source = Unordered()
     source.is_loading, source.parts = False, 1
-    plans = Plans(tmp_path / "plans", lambda: (1, [source]), 5, lambda: False)
+    plans = Plans(tmp_path / "plans", lambda: (1, [source]), lambda: 5, lambda: False)
     assert plans.next(0) == 1
     source.trouble = "it does not answer"
     assert [plans.next(1), plans.next(1)] == [1, 1]
@@ -181,7 +183,7 @@ class Other(Numbers):
 
 @pytest.fixture
 def both(tmp_path: Path) -> Plans:
-    return Plans(tmp_path / "both", lambda: (1, [Partitioned(), Other()]), 100, lambda: False)
+    return Plans(tmp_path / "both", lambda: (1, [Partitioned(), Other()]), lambda: 100, lambda: False)
 
 
 def postponed(plans: Plans, number: int) -> BatchPlan:

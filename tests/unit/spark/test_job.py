@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from polars.exceptions import PanicException
 
+from umbel.runtime.retries import EXCUSED
 from umbel.spark.job import LiveJob
 
 
@@ -17,6 +18,7 @@ from umbel.spark.job import LiveJob
         (PanicException("out of bounds"), "PanicException: out of bounds"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (OSError("disk full"), "disk full"),
+        (MemoryError("too much"), "too much"),
     ],
 )
 def test_a_batch_ends_with_an_exception_that_is_passed_on(
@@ -27,8 +29,12 @@ def test_a_batch_ends_with_an_exception_that_is_passed_on(
 
     monkeypatch.setattr(LiveJob, "_run_batch", fails)
     job: Any = object.__new__(LiveJob)
+    noted = list[tuple[object, ...]]()
+    job._deployment = SimpleNamespace(catalog=SimpleNamespace(note=lambda *setting: noted.append(setting)))
+    job._epoch = 7
     with pytest.raises(Exception, match=reported):  # py4j passes on no BaseException, and Spark waits for ever
         job._batch(None, 1)
+    assert noted == ([] if isinstance(error, MemoryError) else [(EXCUSED, 7)])
 
 
 @pytest.mark.parametrize(

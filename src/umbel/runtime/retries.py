@@ -1,0 +1,152 @@
+"""Batches that end the worker each time are taken back, and read in parts.
+
+A plan says what a batch reads, also when it is run again. If that takes more memory than there is, the batch would end the worker
+again and again. So one that has done so twice is taken back: what it stored is undone, it is run without input, and what it
+was to read is planned anew, an eighth of it at a time. An error that the worker reports has another cause, such as a bucket that
+is away: a smaller batch would fail as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from umbel.catalog.catalog import Catalog, JobEpoch
+from umbel.graph.threads import in_threads
+from umbel.runtime.batch_sizes import GROWTH
+from umbel.runtime.deployment import JOB
+from umbel.runtime.postponing import planned_parts
+
+if TYPE_CHECKING:
+    from umbel.runtime.batch import MicroBatch
+
+RETRIED = "retried plan"
+"""The setting with the number of the plan that was run again last, and how often it has ended the worker."""
+EXCUSED = "excused worker"
+"""The setting with the epoch of the last worker whose batch failed with an error."""
+LOST = ("MemoryError", "ExecutorLostFailure", "exited unexpectedly")
+"""What the errors say of batches that took too much, in this process or in another one: Java's, Python's and Spark's words."""
+ENDED = 2
+"""How often a batch has ended the worker before it is taken back."""
+BOUND = 4
+"""The batches after one that is taken back have at most one part in so many of its size."""
+LEAST = 1 << 10
+"""Bytes of input that are not divided further: some rows, each of which may make hundreds of windows."""
+SLOWLY = 64
+"""By one part in so many the largest size of a batch grows with each large one, after one has ended the worker."""
+
+log = logging.getLogger("umbel.work")
+
+
+def smaller(batch: MicroBatch, *, is_new: bool) -> MicroBatch:
+    """Return a batch, without input if it has ended the worker twice.
+
+    Args:
+        batch: the batch.
+        is_new: whether it is run for the first time.
+    """
+    if is_new or _is_finished(batch):
+        return batch
+    ended, limit = _noted(batch), _limit(batch)
+    has_parts = limit < batch.plan.size and not all(split.is_replay for split in batch.plan.splits)
+    if ended < ENDED or not has_parts or _is_logged(batch):
+        return batch
+    text = (
+        f"batch {batch.stamp.batch} has ended the worker {ended} times; its {batch.plan.size:,} bytes of input are read "
+        f"again, about {limit:,} at a time. If memory was short, give the worker more of it"
+    )
+    log.warning(text)
+    batch.deployment.catalog.record_event("work", "warning", text)
+    _undo(batch)
+    parts = planned_parts(batch)
+    with batch.deployment.catalog.without_successor(JobEpoch(JOB, batch.stamp.epoch)):
+        plan = batch.deployment.plans().take_out(batch.plan, *parts)
+    return replace(batch.planned_anew(plan), limit=limit, most=max(limit, _read(batch) // BOUND))
+
+
+@contextmanager
+def excusing(catalog: Catalog, epoch: int) -> Iterator[None]:
+    """Note errors of batches in a block that smaller ones would have, too.
+
+    Args:
+        catalog: of the deployment.
+        epoch: of the worker.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"  # Spark's are long, and say it at their end
+        if not any(each in text for each in LOST):
+            with suppress(Exception):  # the catalog may be what failed
+                catalog.note(EXCUSED, epoch)
+        raise
+
+
+def most_after(batch: MicroBatch) -> int | None:
+    """Return the most bytes of a batch after this one, None without a bound.
+
+    It grows with each that read nearly as much: the worker may have more memory by now.
+    """
+    if batch.most is None or 2 * batch.plan.size < batch.most:
+        return batch.most
+    grown = batch.most + max(1, batch.most // SLOWLY)
+    return grown if grown < batch.deployment.budget else None
+
+
+def _noted(batch: MicroBatch) -> int:
+    """Note that a batch is run again; return how often it has ended the worker."""
+    catalog, number = batch.deployment.catalog, batch.plan.number
+    plan, begun = catalog.noted(RETRIED) or (0, 0)
+    is_excused = catalog.noted(EXCUSED) == batch.stamp.epoch - 1
+    begun = (begun if plan == number else 0) + (not is_excused)
+    catalog.note(RETRIED, [number, begun], JobEpoch(JOB, batch.stamp.epoch))
+    return int(begun)
+
+
+def _limit(batch: MicroBatch) -> int:
+    """Return about how many bytes the next batches may read instead."""
+    return max(LEAST, _read(batch) // GROWTH)
+
+
+def _read(batch: MicroBatch) -> int:
+    """Return about how many bytes a batch was to read.
+
+    A packed file may be larger than the limit.
+    """
+    return min(batch.limit, batch.plan.size)
+
+
+def _is_finished(batch: MicroBatch) -> bool:
+    """Return whether the batch was finished, which Spark has not noted: sinks may have it."""
+    last = batch.deployment.catalog.progress(JOB, sys.maxsize)
+    return last is not None and last.number >= batch.stamp.batch
+
+
+def _is_logged(batch: MicroBatch) -> bool:
+    """Return whether the table of a change log has the batch."""
+    changes, number = batch.deployment.changes, batch.stamp.batch
+    return any(changes.has(node, number) for node in batch.graph.nodes if node.is_logged)
+
+
+def _undo(batch: MicroBatch) -> None:
+    """Replace what the batch stored by nothing, in all shards and change logs.
+
+    Tasks of an earlier worker that still run are refused from now on.
+    """
+    store, graph = batch.deployment.store, batch.graph
+    for node in graph.nodes:
+        if node.is_logged:
+            batch.deployment.changes.undo(node, batch.stamp.batch)
+    stages = [[node.state_id for node in graph.stage(number)] for number in range(1, graph.depth + 1)]
+    for state_ids in filter(None, stages):
+        in_threads(partial(_emptied, batch, state_ids), range(store.shards))
+
+
+def _emptied(batch: MicroBatch, state_ids: list[str], shard: int) -> None:
+    with batch.deployment.store.transaction(shard, state_ids, batch.stamp):
+        pass
