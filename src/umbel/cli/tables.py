@@ -12,14 +12,14 @@ import typer
 if TYPE_CHECKING:
     from umbel.client.connection import HttpConnection
 
-TEXT = re.compile(r"(Optional\[)?(str\]?$|regex\(|oneof\(str,)")
-"""The names of types whose values are texts."""
+TEXT = re.compile(r"(Optional\[)?(str\]?$|regex\(|oneof\(str,|Decimal\[)")
+"""The names of types whose values are read as texts: a JSON number has fewer digits than a decimal."""
 
 
 def pairs(texts: Sequence[str], types: Mapping[str, str], owner: str = "") -> dict[str, Any]:
     """Parse NAME=VALUE texts into a mapping.
 
-    Values are JSON, else text. Those of a text field are text, unless null or in quotes: 1.10 is not 1.1 there.
+    Values are JSON, else text. Those of a field of texts or decimals are text, unless null or in quotes: 1.10 is not 1.1 there.
 
     Args:
         texts: the arguments of a command.
