@@ -7,6 +7,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-crash test check lint format types layers house bench docs nightly mutants lock setup clean
 
+# Tests start hundreds of processes; without bytecode each compiles umbel again. Images often switch it off.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

@@ -91,7 +91,16 @@ def running(folder: Path) -> Iterator[S3Server]:
     settings, quiet = folder / "s3proxy.conf", folder / "logback.xml"
     settings.write_text(SETTINGS.format(url=url, key=KEY, secret=SECRET, folder=data))
     quiet.write_text(LOGGING)
-    command = [java(), "-Xmx256m", f"-Dlogback.configurationFile={quiet}", "-cp", f"{jars}/*", "org.gaul.s3proxy.Main"]
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command = [
+        java(),
+        "-Xmx256m",
+        *quick,
+        f"-Dlogback.configurationFile={quiet}",
+        "-cp",
+        f"{jars}/*",
+        "org.gaul.s3proxy.Main",
+    ]
     server = S3Server(url, data, [*command, "--properties", str(settings)], folder / "s3proxy.log")
     try:
         server.start()

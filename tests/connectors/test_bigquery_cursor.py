@@ -16,6 +16,7 @@ import pytest
 
 from tests.connectors import warehouse_kills
 from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of, until
+from tests.running_files import files_with
 from tests.servers.bigquery import DATASET, PROJECT, FakeBigQuery, running
 from umbel.connectors import BigQuery, source
 from umbel.connectors.polling import stop_polling
@@ -291,8 +292,7 @@ def test_the_key_is_a_secret_of_the_deployment(big: FakeBigQuery, tmp_path: Path
         until(made, lambda: made.taken().get("Orders") == 10)
         big.tables.pop("orders")
         until(made, lambda: any("Not found: Table" in each.reason for each in letters(made)))
-    body = big.key["private_key"].splitlines()[1].encode()
-    assert [each for each in tmp_path.rglob("*") if each.is_file() and body in each.read_bytes()] == []
+    assert files_with(big.key["private_key"].splitlines()[1], tmp_path) == []
 
 
 @pytest.mark.parametrize(

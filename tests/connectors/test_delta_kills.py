@@ -131,7 +131,7 @@ def differences(made: Deployed, tables: Tables) -> list[Any]:
     return found + ([("Events", len(copied), len(taken))] if copied != taken else [])
 
 
-@pytest.mark.parametrize("first", [150_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("first", [50_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path, first: int) -> None:
     chance = random.Random(seed := new_seed())
     tables.add("orders", rows_with(range(first // 2), "first"), configuration=FEED)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.connectors.mysql_shop import ORDERS, database, shop, user
 from tests.connectors.shop_datasets import deployed, first_split, letters, orders, process, rows_of, until
+from tests.running_files import files_with
 from tests.servers.mysql import PASSWORD, MySQLServer
 from umbel.connectors import source
 from umbel.connectors.mysql import reading
@@ -371,16 +372,9 @@ def test_the_password_is_in_no_file(mysql_server: Server, name: str, tmp_path: P
         made.deployment.vault.add("shop", PASSWORD)
         made.commit([orders(secret)])
         until(made, lambda: made.taken().get("Orders") == 10)
-        assert [each for each in files(tmp_path / "a") if PASSWORD.encode() in each.read_bytes()] == []
+        assert files_with(PASSWORD, tmp_path / "a", more_than=5) == []
     read = shop(mysql_server, name)
     assert PASSWORD not in f"{read!r} {read.table('orders', 'updated_at')!r}"
     with deployed(tmp_path / "b", orders(read)) as made:
         until(made, lambda: made.taken().get("Orders") == 10)
-        others = [each for each in files(tmp_path / "b") if not each.name.startswith("catalog.db")]
-        assert [each for each in others if PASSWORD.encode() in each.read_bytes()] == []
-
-
-def files(folder: Path) -> list[Path]:
-    found = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(found) > 5
-    return found
+        assert files_with(PASSWORD, tmp_path / "b", besides="catalog.db", more_than=5) == []

@@ -16,6 +16,7 @@ import pytest
 
 from tests.connectors.mysql_shop import ORDERS
 from tests.connectors.test_postgres_run import PostgresRun
+from tests.running_files import contents
 from tests.servers.kafka import PASSWORD, Broker
 from tests.servers.mysql import MySQLServer
 from tests.servers.postgres import PostgresServer
@@ -118,9 +119,9 @@ def test_passwords_are_found_nowhere(run: PlantedRun) -> None:
     run.wait(lambda: "worker ended" in run.out.read_text())
     found = [name for name, text in shown.items() if PASSWORD in text]
     assert found == []
-    files = [path for path in run.folder.rglob("*") if path.is_file() and not path.name.startswith(CATALOG)]
+    files = dict(contents(run.folder, besides=CATALOG))
     assert any("log" in path.name for path in files)
-    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+    assert [path for path, content in files.items() if PASSWORD.encode() in content] == []
 
 
 def names() -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.connectors.postgres_shop import ORDERS, database, shop
 from tests.connectors.shop_datasets import deployed, first_split, letters, orders, process, rows_of, until
+from tests.running_files import files_with
 from tests.servers.postgres import PASSWORD, PostgresServer
 from umbel.connectors import source
 from umbel.connectors.polling import stop_polling
@@ -334,8 +335,7 @@ def test_a_password_may_be_a_secret_of_the_deployment(postgres_server: Server, n
         made.deployment.vault.add("shop", PASSWORD)
         made.commit([read])
         until(made, lambda: made.taken().get("Orders") == 10)
-        files = [path for path in tmp_path.rglob("*") if path.is_file()]
-        assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+        assert files_with(PASSWORD, tmp_path) == []
 
 
 def test_the_password_is_in_no_file_but_the_catalog(postgres_server: Server, name: str, tmp_path: Path) -> None:
@@ -346,6 +346,4 @@ def test_the_password_is_in_no_file_but_the_catalog(postgres_server: Server, nam
     assert PASSWORD not in repr(read.table("orders", "updated_at"))
     with deployed(tmp_path, orders(read)) as made:
         until(made, lambda: made.taken().get("Orders") == 10)
-        files = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("catalog.db")]
-        assert len(files) > 5
-        assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+        assert files_with(PASSWORD, tmp_path, besides="catalog.db", more_than=5) == []

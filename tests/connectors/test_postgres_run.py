@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.connectors import postgres_features
+from tests.running_files import files_with
 from tests.scenarios.test_http_run import Run
 from tests.servers.postgres import PASSWORD, PostgresServer, running
 
@@ -65,7 +66,6 @@ def test_tables_are_features(tmp_path: Path, postgres_server: PostgresServer, mo
                 "INSERT INTO orders(uid) VALUES (4), (4)",
             )
             run.wait(lambda: run.shoppers() == [("Bergen", 5), ("?", 5), ("Oslo", 0), ("Narvik", 2)])
-            files = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("catalog.db")]
-            assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+            assert files_with(PASSWORD, tmp_path, besides="catalog.db") == []
         finally:
             run.end()

@@ -58,7 +58,8 @@ class MySQLServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = [f"--defaults-file={self.settings}", f"--datadir={self.data}", f"--port={self.port}"]
+        folders = [f"--datadir={self.data}", f"--tmpdir={self.temporary}"]
+        options = [f"--defaults-file={self.settings}", *folders, f"--port={self.port}"]
         command = [self.program, *options, f"--socket={self.folder}/socket", f"--pid-file={self.folder}/pid"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_account())
@@ -107,6 +108,11 @@ class MySQLServer:
         return self.folder / "data"
 
     @property
+    def temporary(self) -> Path:
+        """The folder of its temporary tables: in a shared one, each server that starts removes those of all."""
+        return self.folder / "tmp"
+
+    @property
     def settings(self) -> Path:
         """The file of its settings."""
         return self.folder / "settings"
@@ -145,15 +151,18 @@ def _initialise(server: MySQLServer, further: str) -> None:
     server.settings.write_text(SETTINGS + further)
     server.settings.chmod(0o644)  # its account reads them, whatever an earlier test has left as umask
     server.log.touch()
+    server.temporary.mkdir()
     if os.geteuid() == 0:
         account = pwd.getpwnam(ACCOUNT)
-        os.chown(server.folder, account.pw_uid, account.pw_gid)
+        for folder in (server.folder, server.temporary):
+            os.chown(folder, account.pw_uid, account.pw_gid)
+    folders = [f"--datadir={server.data}", f"--tmpdir={server.temporary}"]
     # the tables of its catalog without those of time zones, help and tests; the anonymous accounts are never made
-    install = [_program("mariadb-install-db"), "--no-defaults", f"--datadir={server.data}", "--skip-test-db"]
+    install = [_program("mariadb-install-db"), "--no-defaults", *folders, "--skip-test-db"]
     subprocess.run(
         [*install, "--auth-root-authentication-method=normal"], check=True, capture_output=True, **_account()
     )
-    bootstrap = [server.program, "--no-defaults", f"--datadir={server.data}", "--bootstrap"]
+    bootstrap = [server.program, "--no-defaults", *folders, "--bootstrap"]
     create = f"FLUSH PRIVILEGES;\nGRANT ALL ON *.* TO '{USER}'@'%' IDENTIFIED BY '{PASSWORD}' WITH GRANT OPTION;\n"
     subprocess.run(bootstrap, input=create.encode(), check=True, capture_output=True, **_account())
 
@@ -179,5 +188,6 @@ def started_or_missing() -> Iterator[MySQLServer]:
         try:
             server = stack.enter_context(running())
         except (OSError, KeyError, subprocess.SubprocessError) as error:
-            missing("MariaDB", str(error), REMEDY)
+            printed = (getattr(error, "stderr", None) or b"").decode(errors="replace")
+            missing("MariaDB", f"{error}\n{printed}".rstrip(), REMEDY)
         yield server
