@@ -267,7 +267,9 @@ def test_a_dropped_column_stops_reading_until_it_is_back(postgres_server: Server
         postgres_server.run("ALTER TABLE orders RENAME note TO remark", database=name)
         inserted(postgres_server, name, 4, 5)
         until(made, lambda: letters(made))
-        assert "no column 'note'" in letters(made)[0].reason
+        assert re.search(
+            "no column 'note'|column \"note\" does not exist", letters(made)[0].reason
+        )  # before or while reading
         postgres_server.run("ALTER TABLE orders RENAME remark TO note", database=name)
         until(made, lambda: len(rows_of(made, "Orders", ["id"])) == 5)
 

@@ -13,11 +13,11 @@ from umbel.connectors import Webhook, source
 from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
-from umbel.runtime import batch_sizes
+from umbel.runtime import backfill_state, batch_sizes
 from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.switching import branch_status
-from umbel.spark import backfill, backfill_step, pace
+from umbel.spark import backfill_step, pace
 
 __owner__ = "tests@example.com"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ def in_tasks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(backfill_step.BackfillStep, "_run_in_tasks", noted)
     monkeypatch.setattr(backfill_step, "ROWS_AT_ONCE", ROWS)
-    monkeypatch.setattr(backfill, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(backfill_state, "LONGEST_WAIT", 0.1)
     return found
 
 
@@ -63,9 +63,10 @@ def test_steps_that_make_many_rows_become_smaller(
 ) -> None:
     limits, completed = list[int](), BackfillState.completed
 
-    def noted(*rest: Any) -> BackfillState:
-        limits.append(rest[-1])
-        return completed(*rest)
+    def noted(state: BackfillState, rows: int, *rest: Any) -> BackfillState:
+        found = completed(state, rows, *rest)
+        limits.append(found.limit)
+        return found
 
     monkeypatch.setattr(BackfillState, "completed", noted)
     monkeypatch.setattr(batch_sizes, "MOST_MADE", ROWS // 2)
@@ -138,3 +139,30 @@ def test_a_step_that_fails_counts_nothing_twice(
     assert backfilled(tmp_path, spark, counted("New", "1d")) == [ROWS * REQUESTS // USERS] * USERS
     assert len(failed) > 1, "several steps, each of which failed once after its state was written"
     assert not in_tasks
+
+
+@pytest.mark.parametrize("has_function", [False, True], ids=["in threads", "in tasks"])
+def test_a_step_that_ends_a_process_is_read_in_smaller_ones(
+    tmp_path: Path, spark: Any, in_tasks: list[int], monkeypatch: pytest.MonkeyPatch, has_function: bool
+) -> None:
+    commit, planned, ended = ChangeLogs.commit_step, backfill_step.BackfillStep._planned, list[int]()
+    reading = [0]
+
+    def noted(self: Any, state: Any, history: Any, *rest: Any, **named: Any) -> Any:
+        found = planned(self, state, history, *rest, **named)
+        reading[0] = history.left(found.position) - history.left(found.end)
+        return found
+
+    def ends(self: ChangeLogs, step: int, *rest: Any) -> None:
+        if reading[0] > 2 * ROWS // 3:
+            ended.append(reading[0])
+            raise RuntimeError("Job aborted due to stage failure: Python worker exited unexpectedly (crashed)")
+        commit(self, step, *rest)
+
+    monkeypatch.setattr(backfill_step.BackfillStep, "_planned", noted)
+    monkeypatch.setattr(ChangeLogs, "commit_step", ends)
+    new = counted("New", "1d", has_function=has_function)
+    assert backfilled(tmp_path, spark, new) == [ROWS * REQUESTS // USERS] * USERS
+    assert len(ended) == 2, "the others had an eighth of it, then up to a fourth"
+    assert ended[0] == ended[1]
+    assert bool(in_tasks) == has_function

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from umbel.runtime.history_slices import PART_ROWS, HistoryPosition
+from umbel.runtime.history_slices import PART_ROWS, HistoryPosition, HistorySizes
 
 BACKFILL = "backfill"
 """The name under which it is noted."""
@@ -43,6 +43,10 @@ class BackfillState:
         cut: the rule by which batches were cut into parts.
         limit: about how many rows the next step may read, 0 for unknown.
         part_rows: about how many rows a part of a batch has.
+        divisor: into how many parts are divided, since steps have ended the worker.
+        most: about how many rows any step may read, since a larger one has ended the worker; 0 without a bound.
+        epoch: the worker that runs the step that was begun, None for none.
+        ended: how often that step has ended a worker.
     """
 
     state_ids: tuple[str, ...] = ()
@@ -65,6 +69,10 @@ class BackfillState:
     cut: int = _CUT
     limit: int = 0
     part_rows: int = PART_ROWS
+    divisor: int = 1
+    most: int = 0
+    epoch: int | None = None
+    ended: int = 0
 
     @classmethod
     def of(cls, noted: Mapping[str, Any] | None) -> BackfillState:
@@ -92,6 +100,60 @@ class BackfillState:
         """The position after the step that was begun."""
         return HistoryPosition(BEFORE_HISTORY if self.planned is None else self.planned, self.planned_part)
 
+    def sizes(self, rows: Mapping[int, int]) -> HistorySizes:
+        """Return the sizes of batches of history, as this backfill cuts them."""
+        return HistorySizes(rows, self.part_rows, self.divisor)
+
+    def tried(self, epoch: int, excused: int | None) -> BackfillState:
+        """Return the state with a worker that runs the step.
+
+        Args:
+            epoch: of the worker.
+            excused: the epoch of the last worker that did not end by itself.
+        """
+        has_ended = self.epoch not in (None, epoch, excused)
+        return replace(self, epoch=epoch, ended=self.ended + has_ended)
+
+    def failed(self, error: str, at: float, *, has_ended: bool) -> BackfillState:
+        """Return the state after a step that failed.
+
+        Args:
+            error: why.
+            at: the time, in seconds since the epoch.
+            has_ended: whether it has ended a process.
+        """
+        wait = min(LONGEST_WAIT, 2.0**self.failures)
+        return replace(
+            self,
+            failures=self.failures + 1,
+            error=error,
+            not_before=at + wait,
+            epoch=None,
+            ended=self.ended + has_ended,
+        )
+
+    def divided(self, rows: Mapping[int, int], limit: int, most: int) -> BackfillState:
+        """Return the state without its begun step, with smaller parts.
+
+        Args:
+            rows: the rows of each batch that was not read as a whole.
+            limit: about how many rows the next step may read.
+            most: about how many any step may read.
+        """
+        before = self.sizes(rows)
+        history = before.divided(limit)
+        begin = history.at(self.position, before)
+        return replace(
+            self,
+            part=begin.part,
+            planned=None,
+            planned_part=0,
+            divisor=history.divisor,
+            limit=limit,
+            most=most,
+            ended=0,
+        )
+
     def begun(self, end: HistoryPosition, total: int, *, in_driver: bool) -> BackfillState:
         """Return the state with a step that is begun.
 
@@ -104,7 +166,13 @@ class BackfillState:
         return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver, cut=_CUT)
 
     def completed(
-        self, rows: int, seen: Mapping[str, str], moved: Mapping[str, Sequence[int]], seconds: float, limit: int
+        self,
+        rows: int,
+        seen: Mapping[str, str],
+        moved: Mapping[str, Sequence[int]],
+        seconds: float,
+        limit: int,
+        most: int = 0,
     ) -> BackfillState:
         """Return the state after the step that was begun.
 
@@ -114,6 +182,7 @@ class BackfillState:
             moved: how far back operators have moved rows.
             seconds: how long it took.
             limit: about how many rows the next one may read.
+            most: about how many any other one may read, 0 without a bound.
         """
         return BackfillState(
             self.state_ids,
@@ -129,6 +198,8 @@ class BackfillState:
             seconds=self.seconds + seconds,
             limit=limit,
             part_rows=self.part_rows,
+            divisor=self.divisor,
+            most=most,
         )
 
     @property

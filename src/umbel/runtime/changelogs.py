@@ -7,6 +7,7 @@ appended to a tail, which is moved into the table from time to time. `umbel.log.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -167,6 +168,10 @@ class ChangeLogs:
     def has(self, node: GraphNode, batch: int) -> bool:
         """Return whether the table of a log has a batch, finished or not."""
         return self._bare(node).has(PARTS, batch + 1, batch)
+
+    def has_step(self, node: GraphNode, step: int) -> bool:
+        """Return whether the table of a log has a backfill step, finished or not."""
+        return self._bare(node).has(STEPS, step, sys.maxsize)
 
     def undo(self, node: GraphNode, batch: int) -> None:
         """Delete an unfinished batch from the tail of a log."""

@@ -34,7 +34,7 @@ class HistoryReader:
         self._changes = deployment.changes
         self._retained: dict[str, tuple[int, pl.DataFrame]] = {}
         self._is_large = set[tuple[str, int]]()
-        self._bounds: dict[tuple[str, int], list[int]] = {}
+        self._bounds: dict[tuple[str, int, int], list[int]] = {}
 
     def read(
         self,
@@ -79,10 +79,10 @@ class HistoryReader:
 
         They are found once for each batch: its rows never change while there is a backfill.
         """
-        if (batch := (node.log, piece.first)) not in self._bounds:
+        if (batch := (node.log, piece.first, piece.parts)) not in self._bounds:
             timestamp = node.operator.schema.timestamp
             rows = self._history(node, piece, [timestamp])
-            self._bounds[batch] = bounds_of(rows[timestamp], piece.parts) if rows.height else []
+            self._bounds[batch] = bounds_of(rows[timestamp], piece.parts, piece.divisor) if rows.height else []
         return self._bounds[batch]
 
     def _history(

@@ -1,7 +1,8 @@
 """Slices of history, read by the steps of a backfill in order.
 
 A large batch is cut into parts by the hash of its rows' keys, of keyless rows by their timestamps: all changes of a row are in
-one part. Sizes and cuts of a finished batch never change, so that an interrupted backfill finds the same slices.
+one part. Sizes and cuts of a finished batch never change, so that an interrupted backfill finds the same slices. Where a step
+takes too much, parts are divided: the bounds that there were remain.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import polars as pl
 
@@ -19,6 +21,8 @@ PART_ROWS = 100_000
 """About how many rows a part of a batch has at most; fewer where operators make many rows of one."""
 SLICE_ROWS = 2_000_000
 """About how many rows a slice has at most."""
+DIVISOR = 8
+"""Into how many smaller ones a part is divided at once."""
 _ODD = 0x1E3779B97F4A7C15
 """A large odd number without pattern: a product with it spreads timestamps over all values."""
 _SAMPLED = 16
@@ -52,6 +56,7 @@ class HistorySlice:
         end: the part after the last one.
         parts: the number of parts of the batch; 1 for whole batches.
         rows: about how many rows are in it.
+        divisor: into how many each part was divided; `parts` counts these.
     """
 
     first: int
@@ -60,6 +65,7 @@ class HistorySlice:
     end: int = 1
     parts: int = 1
     rows: int = 0
+    divisor: int = 1
 
     @property
     def is_whole(self) -> bool:
@@ -78,7 +84,8 @@ class HistorySlice:
             return rows
         if not schema.is_keyed:
             return rows.filter(self.times(schema, bounds))
-        part = shard_of_columns(rows, schema.key_names, self.parts)
+        shard, undivided = shard_of_columns(rows, schema.key_names, self.parts), self.parts // self.divisor
+        part = shard % undivided * self.divisor + shard // undivided
         return rows.filter(part.is_between(self.begin, self.end, closed="left"))
 
     def times(self, schema: Schema, bounds: Sequence[int]) -> pl.Expr:
@@ -96,7 +103,7 @@ class HistorySlice:
         return found & (at < _instant(bounds[self.end - 1])) if self.end < self.parts else found
 
 
-def bounds_of(timestamps: pl.Series, parts: int) -> list[int]:
+def bounds_of(timestamps: pl.Series, parts: int, divisor: int = 1) -> list[int]:
     """Return the timestamps that divide the parts of a batch, in µs since the epoch.
 
     All parts but the first begin at one. They divide the rows evenly, as far as rows of one timestamp are in one part, and do
@@ -105,68 +112,147 @@ def bounds_of(timestamps: pl.Series, parts: int) -> list[int]:
     Args:
         timestamps: of all rows of the batch.
         parts: the number of parts.
+        divisor: into how many each part was divided; their bounds are among those of the smaller ones.
     """
-    instants = timestamps.dt.epoch("us")
+    instants, undivided = timestamps.dt.epoch("us"), parts // divisor
     mixed = (instants * _ODD).reinterpret(signed=False) // (1 << 33)  # the low bits hardly depend on the timestamp
     sample = instants.filter(mixed % _SAMPLED == 0)
-    if sample.n_unique() < _ENOUGH * parts:
+    if sample.n_unique() < _ENOUGH * undivided:
         sample = instants  # few timestamps, of many rows each
     ordered = sample.sort()
-    return ordered.gather([ordered.len() * part // parts for part in range(1, parts)]).to_list()
+    bounds = ordered.gather([ordered.len() * part // undivided for part in range(1, undivided)])
+    return bounds.to_list() if divisor == 1 else _divided(instants.sort(), bounds, divisor)
+
+
+def _divided(ordered: pl.Series, bounds: pl.Series, divisor: int) -> list[int]:
+    """Return the bounds of parts that are divided evenly, without that of the first part.
+
+    Args:
+        ordered: all timestamps, ascending.
+        bounds: those of the parts, each the timestamp of a row.
+        divisor: into how many each part is divided.
+    """
+    edges = [0, *ordered.search_sorted(bounds, side="left").to_list(), ordered.len()]
+    found = [begin + (end - begin) * each // divisor for begin, end in pairwise(edges) for each in range(divisor)]
+    return ordered.gather(found[1:]).to_list()
 
 
 def _instant(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def slices(
-    sizes: Mapping[int, int],
-    begin: HistoryPosition,
-    end: HistoryPosition,
-    rows: int | None = None,
-    part_rows: int = PART_ROWS,
-) -> Iterator[HistorySlice]:
-    """Yield the slices between two positions, in order.
+@dataclass(frozen=True, slots=True)
+class HistorySizes:
+    """The rows of batches of history, and their parts.
 
     Args:
-        sizes: the number of rows of each batch.
-        begin: the position before them.
-        end: the position after them.
-        rows: about how many rows a slice has at most; never more than `SLICE_ROWS`.
+        rows: the number of rows of each batch.
         part_rows: about how many rows a part has.
+        divisor: into how many parts are divided at most, a power of `DIVISOR`; none has less than a row.
     """
-    most, small = min(SLICE_ROWS, rows or SLICE_ROWS), list[HistorySlice]()
-    for piece in _pieces(sizes, begin, end, part_rows):
-        is_small = piece.is_whole and piece.rows <= most
-        if small and (not is_small or sum(each.rows for each in small) + piece.rows > most):
+
+    rows: Mapping[int, int]
+    part_rows: int = PART_ROWS
+    divisor: int = 1
+
+    def after(self, begin: HistoryPosition, rows: int) -> HistoryPosition:
+        """Return the position some rows after another one, or the end of history.
+
+        At the end of a batch if one is in the second half of the rows: a batch that two steps read is read twice.
+
+        Args:
+            begin: the other position.
+            rows: about how many; at least one part is passed.
+        """
+        found, position, first = 0, begin, begin.part
+        for batch in self._behind(begin):
+            parts = self.parts(batch)
+            if 2 * found >= rows and found + self.rows[batch] > rows:
+                return position
+            for part in range(first, parts):
+                if found and found >= rows:
+                    return position
+                found += max(1, self.rows[batch] // parts)
+                is_last = part + 1 == parts
+                position = HistoryPosition(batch) if is_last else HistoryPosition(position.batch, part + 1)
+            first = 0
+        return position
+
+    def left(self, begin: HistoryPosition) -> int:
+        """Return about how many rows are after a position."""
+        end = HistoryPosition(max(self.rows, default=begin.batch))
+        return sum(piece.rows for piece in self._pieces(begin, end))
+
+    def slices(self, begin: HistoryPosition, end: HistoryPosition, rows: int | None = None) -> Iterator[HistorySlice]:
+        """Yield the slices between two positions, in order.
+
+        Args:
+            begin: the position before them.
+            end: the position after them.
+            rows: about how many rows a slice has at most; never more than `SLICE_ROWS`.
+        """
+        most, small = min(SLICE_ROWS, rows or SLICE_ROWS), list[HistorySlice]()
+        for piece in self._pieces(begin, end):
+            is_small = piece.is_whole and piece.rows <= most
+            if small and (not is_small or sum(each.rows for each in small) + piece.rows > most):
+                yield _joined(small)
+                small = []
+            if is_small:
+                small.append(piece)
+            else:
+                yield from _cut(piece, most)
+        if small:
             yield _joined(small)
-            small = []
-        if is_small:
-            small.append(piece)
-        else:
-            yield from _cut(piece, most)
-    if small:
-        yield _joined(small)
+
+    def parts(self, batch: int) -> int:
+        """Return the number of parts of a batch."""
+        return self._undivided(batch) * self._divisor(batch)
+
+    def divided(self, rows: int) -> HistorySizes:
+        """Return the sizes with parts of about some rows at most."""
+        divisor = self.divisor
+        while self.part_rows // divisor > rows:
+            divisor *= DIVISOR
+        return replace(self, divisor=divisor)
+
+    def at(self, position: HistoryPosition, before: HistorySizes) -> HistoryPosition:
+        """Return a position of sizes whose parts were divided since."""
+        batch = next(self._behind(position), None)
+        if batch is None or not position.part:
+            return position
+        return replace(position, part=position.part * self.parts(batch) // before.parts(batch))
+
+    def _undivided(self, batch: int) -> int:
+        return max(1, -(-self.rows[batch] // self.part_rows))
+
+    def _divisor(self, batch: int) -> int:
+        """Return into how many each part of a batch is divided."""
+        found, rows = 1, self.rows[batch] // self._undivided(batch)
+        while found < self.divisor and found * DIVISOR <= rows:
+            found *= DIVISOR
+        return found
+
+    def _behind(self, position: HistoryPosition) -> Iterator[int]:
+        """Yield the batches that were not read as a whole at a position, in order."""
+        yield from sorted(batch for batch in self.rows if batch > position.batch)
+
+    def _pieces(self, begin: HistoryPosition, end: HistoryPosition) -> Iterator[HistorySlice]:
+        """Yield what is between two positions, batch by batch."""
+        first = begin.part
+        for batch in self._behind(begin):
+            parts, size = self.parts(batch), self.rows[batch]
+            last = parts if batch <= end.batch else min(end.part, parts)
+            if first < last:
+                rows = size * last // parts - size * first // parts
+                yield HistorySlice(batch, batch, first, last, parts, rows, self._divisor(batch))
+            if batch > end.batch:
+                return
+            first = 0
 
 
 def _joined(batches: Sequence[HistorySlice]) -> HistorySlice:
     """Return successive whole batches as one slice."""
     return HistorySlice(batches[0].first, batches[-1].last, rows=sum(each.rows for each in batches))
-
-
-def _pieces(
-    sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition, part_rows: int
-) -> Iterator[HistorySlice]:
-    """Yield what is between two positions, batch by batch."""
-    first = begin.part
-    for batch in sorted(batch for batch in sizes if batch > begin.batch):
-        parts = _parts(sizes[batch], part_rows)
-        last = parts if batch <= end.batch else min(end.part, parts)
-        if first < last:
-            yield HistorySlice(batch, batch, first, last, parts, sizes[batch] * (last - first) // parts)
-        if batch > end.batch:
-            return
-        first = 0
 
 
 def _cut(piece: HistorySlice, most: int) -> Iterator[HistorySlice]:
@@ -176,38 +262,3 @@ def _cut(piece: HistorySlice, most: int) -> Iterator[HistorySlice]:
     for index in range(count):
         begin, end = (piece.begin + number * each // count for each in (index, index + 1))
         yield replace(piece, begin=begin, end=end, rows=piece.rows * (end - begin) // number)
-
-
-def after(sizes: Mapping[int, int], begin: HistoryPosition, rows: int, part_rows: int = PART_ROWS) -> HistoryPosition:
-    """Return the position some rows after another one, or the end of history.
-
-    At the end of a batch if one is in the second half of the rows: a batch that two steps read is read twice.
-
-    Args:
-        sizes: the number of rows of each batch.
-        begin: the other position.
-        rows: about how many; at least one part is passed.
-        part_rows: about how many rows a part has.
-    """
-    found, position, first = 0, begin, begin.part
-    for batch in sorted(batch for batch in sizes if batch > begin.batch):
-        parts = _parts(sizes[batch], part_rows)
-        if 2 * found >= rows and found + sizes[batch] > rows:
-            return position
-        for part in range(first, parts):
-            if found and found >= rows:
-                return position
-            found += max(1, sizes[batch] // parts)
-            position = HistoryPosition(batch) if part + 1 == parts else HistoryPosition(position.batch, part + 1)
-        first = 0
-    return position
-
-
-def left(sizes: Mapping[int, int], begin: HistoryPosition, part_rows: int = PART_ROWS) -> int:
-    """Return about how many rows are after a position, with parts of about some rows."""
-    end = HistoryPosition(max(sizes, default=begin.batch))
-    return sum(piece.rows for piece in _pieces(sizes, begin, end, part_rows))
-
-
-def _parts(rows: int, part_rows: int) -> int:
-    return max(1, -(-rows // part_rows))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,9 @@ from umbel.runtime.deployment import JOB
 from umbel.runtime.postponing import planned_parts
 
 if TYPE_CHECKING:
+    from umbel.graph.graph import Graph
     from umbel.runtime.batch import MicroBatch
+    from umbel.state.port import Stamp, Store
 
 RETRIED = "retried plan"
 """The setting with the number of the plan that was run again last, and how often it has ended the worker."""
@@ -80,22 +83,42 @@ def excusing(catalog: Catalog, epoch: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"  # Spark's are long, and say it at their end
-        if not any(each in text for each in LOST):
-            with suppress(Exception):  # the catalog may be what failed
-                catalog.note(EXCUSED, epoch)
+        if not has_lost(error):
+            excuse(catalog, epoch)
         raise
 
 
-def most_after(batch: MicroBatch) -> int | None:
-    """Return the most bytes of a batch after this one, None without a bound.
+def excuse(catalog: Catalog, epoch: int) -> None:
+    """Note that what a worker runs is no reason for its end."""
+    with suppress(Exception):  # the catalog may be what failed
+        catalog.note(EXCUSED, epoch)
 
-    It grows with each that read nearly as much: the worker may have more memory by now.
+
+def has_lost(error: BaseException) -> bool:
+    """Return whether an error tells of short memory or a lost process."""
+    text = f"{type(error).__name__}: {error}"  # Spark's are long, and say it at their end
+    return any(each in text for each in LOST)
+
+
+def most_after(batch: MicroBatch) -> int | None:
+    """Return the most bytes of a batch after this one, None without a bound."""
+    return None if batch.most is None else grown(batch.most, batch.plan.size, batch.deployment.budget)
+
+
+def grown(most: int, size: int, full: int) -> int | None:
+    """Return the largest size after something of a size was run; None without a bound.
+
+    It grows with each that had nearly as much: the worker may have more memory by now.
+
+    Args:
+        most: the largest size before.
+        size: of what was run.
+        full: the largest size where nothing has ended the worker.
     """
-    if batch.most is None or 2 * batch.plan.size < batch.most:
-        return batch.most
-    grown = batch.most + max(1, batch.most // SLOWLY)
-    return grown if grown < batch.deployment.budget else None
+    if 2 * size < most:
+        return most
+    larger = most + max(1, most // SLOWLY)
+    return larger if larger < full else None
 
 
 def _noted(batch: MicroBatch) -> int:
@@ -142,11 +165,24 @@ def _undo(batch: MicroBatch) -> None:
     for node in graph.nodes:
         if node.is_logged:
             batch.deployment.changes.undo(node, batch.stamp.batch)
-    stages = [[node.state_id for node in graph.stage(number)] for number in range(1, graph.depth + 1)]
-    for state_ids in filter(None, stages):
-        in_threads(partial(_emptied, batch, state_ids), range(store.shards))
+    undo(store, graph, batch.stamp)
 
 
-def _emptied(batch: MicroBatch, state_ids: list[str], shard: int) -> None:
-    with batch.deployment.store.transaction(shard, state_ids, batch.stamp):
+def undo(store: Store, graph: Graph, stamp: Stamp, state_ids: AbstractSet[str] | None = None) -> None:
+    """Replace what was stored with a batch number by nothing, in all shards.
+
+    Args:
+        store: of the deployment.
+        graph: the operators.
+        stamp: the number, and the epoch of this worker.
+        state_ids: those of the operators that stored it; None for all.
+    """
+    for number in range(1, graph.depth + 1):
+        stored = [each.state_id for each in graph.stage(number) if state_ids is None or each.state_id in state_ids]
+        if stored:
+            in_threads(partial(_emptied, store, stamp, stored), range(store.shards))
+
+
+def _emptied(store: Store, stamp: Stamp, state_ids: list[str], shard: int) -> None:
+    with store.transaction(shard, state_ids, stamp):
         pass

@@ -27,14 +27,14 @@ from umbel.graph.graph import Graph
 from umbel.graph.stages import Moved
 from umbel.runtime import history_slices
 from umbel.runtime.backfill_input import calls_functions
-from umbel.runtime.backfill_state import BACKFILL, LONGEST_WAIT, BackfillState
+from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch_sizes import BatchSizes
 from umbel.runtime.completeness import note_since
 from umbel.runtime.deployment import JOB
 from umbel.runtime.history_reader import HistoryReader
-from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
+from umbel.runtime.retries import has_lost
 from umbel.runtime.sink_ids import begin_anew
 from umbel.spark.backfill_step import (
     LAST_ROWS,
@@ -164,7 +164,7 @@ class Backfill:
             if not state.is_due(now()) or not self._pace.may_step:
                 return None
             self._timed, sizes, is_live = None, self._history(step, state), self._pace.is_live
-            if is_live and self._is_far(left(sizes, state.position, state.part_rows)) and not state.is_begun_in_driver:
+            if is_live and self._is_far(state.sizes(sizes).left(state.position)) and not state.is_begun_in_driver:
                 self._beside = StepBeside(step, state, sizes, since, waiting)
                 return None
             is_read = step.run(state, sizes, since, is_live=is_live)
@@ -180,7 +180,7 @@ class Backfill:
                 return None
             if is_read:  # some timers may have fired, and the next try reads more history before them
                 self._begin(graph, step.state_ids, stamp.batch)
-            self._failed(state.failures, error)
+            self._failed(error)
             return None
         self._deployment.catalog.backfill(step.state_ids, done=True, by=self._by)
         last = self._deployment.backfill_state()
@@ -279,12 +279,12 @@ class Backfill:
         self._sizes, self._sized = sizes, (name, last)
         return {batch: rows for batch, rows in self._sizes.items() if batch > state.position.batch}
 
-    def _failed(self, failures: int, error: Exception) -> None:
-        text, wait = f"{type(error).__name__}: {error}"[:2000], min(LONGEST_WAIT, 2.0**failures)
-        log.warning("the backfill failed and is tried again in %.0f s: %s", wait, text)
+    def _failed(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"[:2000]
+        state = self._deployment.backfill_state().failed(text, now(), has_ended=has_lost(error))
+        log.warning("the backfill failed and is tried again in %.0f s: %s", state.not_before - now(), text)
         self._deployment.catalog.record_event("work", "error", f"backfill: {text}")
-        noted = self._deployment.backfill_state()
-        self._note(replace(noted, failures=failures + 1, error=text, not_before=now() + wait))
+        self._note(state)
 
     def _note(self, state: BackfillState) -> None:
         self._deployment.catalog.note(BACKFILL, state.plain, self._by)

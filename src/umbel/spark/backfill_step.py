@@ -21,14 +21,16 @@ from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Moved, StageOutput, due
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock
+from umbel.runtime import retries
 from umbel.runtime.backfill_input import Read, taken_in
+from umbel.runtime.backfill_retries import begun_again
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
 from umbel.runtime.batch_sizes import BatchSizes, most
 from umbel.runtime.deployment import JOB
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.history_reader import HistoryReader
-from umbel.runtime.history_slices import HistorySlice, after, left, slices
+from umbel.runtime.history_slices import HistorySizes, HistorySlice
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
 from umbel.spark.packets import batches
@@ -118,13 +120,16 @@ class BackfillStep:
             return True
         at_once = self._rows_at_once()
         full = LIVE_ROWS if is_live else at_once * self.slots
-        steps = BatchSizes.of((node.operator for node in self.graph.nodes), LEAST_ROWS, full)
+        state = begun_again(self.deployment, self.graph, state, self._numbered(state), sizes)
+        bound = min(full, state.most or full)
+        steps = BatchSizes.of((node.operator for node in self.graph.nodes), LEAST_ROWS, bound)
         limit = min(state.limit or steps.begin, steps.full)
-        state = self._planned(state, sizes, limit, in_driver=is_live)
+        history = state.sizes(sizes)
+        state = self._planned(state, history, limit, in_driver=is_live)
         log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
         at_once = min(at_once, max(1, limit // self.slots))
-        todo = list(slices(sizes, state.position, state.end, at_once, state.part_rows))
-        stamp = Stamp(self.stamp.epoch, BEGINNING + state.step)
+        todo = list(history.slices(state.position, state.end, at_once))
+        stamp = self._numbered(state)
         if state.in_driver or self.is_threaded:
             self._run_here(todo, stamp, batch_report)
         else:
@@ -133,21 +138,27 @@ class BackfillStep:
         with self.deployment.catalog.without_successor(self.by):  # a successor may begin anew, with these step numbers
             self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
         self._bury(batch_report.letters, state.step)
-        read = left(sizes, state.position, state.part_rows) - left(sizes, state.end, state.part_rows)
+        read = history.left(state.position) - history.left(state.end)
         seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
         moved = {nodes[number].state_id: each.plain for number, each in batch_report.result.moved.items()}
         limit = steps.after(limit, read, most(batch_report.result.made))
-        state = state.completed(read, seen, moved, monotonic() - begun, limit)
+        most_rows = retries.grown(state.most, read, full) or 0 if state.most else 0
+        state = state.completed(read, seen, moved, monotonic() - begun, limit, most_rows)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
 
-    def _planned(self, state: BackfillState, sizes: Mapping[int, int], rows: int, *, in_driver: bool) -> BackfillState:
-        """Record what a step reads before it begins, unless it was begun before."""
-        if state.end > state.position:
-            return state
-        total = state.done + left(sizes, state.position, state.part_rows)
-        end = after(sizes, state.position, rows, state.part_rows)
-        state = state.begun(end, total, in_driver=in_driver)
+    def _numbered(self, state: BackfillState) -> Stamp:
+        """Return the stamp of the next step."""
+        return Stamp(self.stamp.epoch, BEGINNING + state.step)
+
+    def _planned(self, state: BackfillState, history: HistorySizes, rows: int, *, in_driver: bool) -> BackfillState:
+        """Record what a step reads before it begins.
+
+        One that was begun before reads the same.
+        """
+        if not state.end > state.position:
+            total = state.done + history.left(state.position)
+            state = state.begun(history.after(state.position, rows), total, in_driver=in_driver)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state
 

@@ -87,6 +87,7 @@ class LiveJob:
         self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
         self._epoch = self._existing = 0
         self._has_claimed = False
+        self._query: StreamingQuery | None = None
         self.is_busy = False
         """True while a batch runs."""
 
@@ -110,11 +111,15 @@ class LiveJob:
         self._watch.start()
         plans = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()
         writer = plans.writeStream.foreachBatch(self._batch).queryName(JOB)
-        return writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL).start()
+        writer = writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL)
+        self._query = writer.start()
+        return self._query
 
     def close(self) -> None:
         """Cancel what runs beside the streaming query, after it was stopped."""
         threads.use(threads.AVAILABLE)
+        if self._query is not None and self._query.exception() is None:
+            retries.excuse(self._deployment.catalog, self._epoch)
         self._watch.stop()
         self._backfill.stop()
 
