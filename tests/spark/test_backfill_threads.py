@@ -16,6 +16,7 @@ from umbel.lib import inputs
 from umbel.runtime import backfill_state, batch_sizes
 from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.changelogs import ChangeLogs
+from umbel.runtime.retries import EXCUSED
 from umbel.runtime.switching import branch_status
 from umbel.spark import backfill_step, pace
 
@@ -89,6 +90,7 @@ def backfilled(folder: Path, spark: Any, new: Any) -> list[int]:
         deployed.commit([Visit, counted("Old", "forever"), new])
         status = lambda: branch_status(deployed.deployment, "main")  # noqa: E731
         wait_until(lambda: status()["state"] == "serving", status)
+    assert deployed.deployment.catalog.noted(EXCUSED) == 1, "the worker was stopped: nothing that it ran is to blame"
     keys = [{"user": user} for user in range(USERS)]
     found = [row["visits"] for row in deployed.lookup("New", keys, [NOON] * USERS)]
     deployed.close()

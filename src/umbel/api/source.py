@@ -66,7 +66,7 @@ def source(
         preproc: column builders by name: `ref(...)`, `eval(...)`, or a constant.
         bounded: True if the source ends.
         idleness: the time without rows after which a bounded source has ended.
-        where: the row condition: a function from a pandas frame to a Series of bools, or `eval(...)`.
+        where: a function from a frame to a Series of bools, or `eval(...)`; rows where it is false or null are left out.
         sample: the share of rows ingested.
         transform: a configuration of `umbel transform`, or its file, for rows before preproc.
     """
