@@ -204,6 +204,32 @@ def last_record(data: bytes) -> int:
     return int(outside[-1]) + 1 if len(outside) else 0
 
 
+class RecordEnds:
+    """Finds the end of a record in a file that is read piece by piece.
+
+    The first piece begins at the start of a record.
+    """
+
+    def __init__(self) -> None:
+        self._quotes = 0
+
+    def first(self, data: bytes, least: int) -> int:
+        """Return the first end of a record at or behind an offset, 0 for none.
+
+        Args:
+            data: the next bytes of the file.
+            least: the offset in them.
+        """
+        if len(data) >= least:
+            bytes_ = np.frombuffer(data, np.uint8)
+            outside = np.flatnonzero((bytes_ == BREAK) & ((_inside(bytes_) + self._quotes) & 1 == 0))
+            at = int(np.searchsorted(outside, least - 1))
+            if at < len(outside):
+                return int(outside[at]) + 1
+        self._quotes = (self._quotes + data.count(b'"')) & 1
+        return 0
+
+
 def end_of_record(stored: StoredFile, begin: int, least: int) -> int:
     """Return the first record end at or behind an offset, else the file's size.
 
@@ -212,17 +238,13 @@ def end_of_record(stored: StoredFile, begin: int, least: int) -> int:
         begin: the start of a record.
         least: the offset.
     """
-    quotes, offset = 0, begin
+    offset, ends = begin, RecordEnds()
     with stored.open() as file:
         file.seek(begin)
         while piece := file.read(CHUNK_BYTES):
-            bytes_ = np.frombuffer(piece, np.uint8)
-            if offset + len(piece) > least:
-                outside = np.flatnonzero((bytes_ == BREAK) & ((_inside(bytes_) + quotes) & 1 == 0))
-                after = outside[outside + offset + 1 >= least]
-                if len(after):
-                    return offset + int(after[0]) + 1
-            quotes, offset = (quotes + piece.count(b'"')) & 1, offset + len(piece)
+            if end := ends.first(piece, least - offset):
+                return offset + end
+            offset += len(piece)
     return offset
 
 

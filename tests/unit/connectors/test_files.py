@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
-from umbel.connectors.file_source import FILE_SHIFT, FileSource, pack, pack_stamps, unpack, unpack_stamps
+from umbel.connectors.file_source import FileSource
 from umbel.connectors.files import Files
+from umbel.connectors.known_files import FILE_SHIFT
+from umbel.connectors.packed_names import pack, pack_stamps, unpack, unpack_stamps
 from umbel.errors import Transient
-from umbel.formats import chunks, delimited, files, json_lines
+from umbel.formats import chunks, delimited, files, json_lines, unpacking
 from umbel.formats.declarations import CSV
 from umbel.types.dtypes import Float, Int, Optional, Str
 
@@ -44,6 +46,8 @@ def users(found: Read) -> list[int]:
 def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 64)
     monkeypatch.setattr(delimited, "CHUNK_BYTES", 64)
+    for module in (unpacking, files):
+        monkeypatch.setattr(module, "UNPACKED_BYTES", 64)
     monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", request.param)
     for module in (chunks, delimited, json_lines):
         monkeypatch.setattr(module, "MAX_ROW", 400)
