@@ -132,7 +132,8 @@ def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -
     header = _Header(tuple(form.headers), 0) if form.headers is not None else _header(stored, form)
     reader = Delimited(header.names, form.delimiter)
     if header.error is not None:
-        yield reader, Chunk(begin, header.record[:RAW_RETAINED], header.error)
+        if begin == 0:  # it is an error of the file, not of each of its pieces
+            yield reader, Chunk(begin, header.record[:RAW_RETAINED], header.error)
         return
     for chunk in chunks(stored, begin, end, last_record):
         first = header.end or (len(_BOM) if chunk.offset == 0 and chunk.data.startswith(_BOM) else 0)
