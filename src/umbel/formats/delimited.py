@@ -212,10 +212,12 @@ class RecordEnds:
     """
 
     def __init__(self) -> None:
-        self._quotes = 0
+        self._quotes, self._behind = 0, 0
 
     def first(self, data: bytes, least: int) -> int:
         """Return the first end of a record at or behind an offset, 0 for none.
+
+        A quote that is not closed for longer than a record may be does not hide the ends of lines.
 
         Args:
             data: the next bytes of the file.
@@ -227,8 +229,9 @@ class RecordEnds:
             at = int(np.searchsorted(outside, least - 1))
             if at < len(outside):
                 return int(outside[at]) + 1
+            self._behind += len(data) - max(least, 0)
         self._quotes = (self._quotes + data.count(b'"')) & 1
-        return 0
+        return data.find(b"\n", max(least - 1, 0)) + 1 if self._behind > MAX_ROW else 0
 
 
 def end_of_record(stored: StoredFile, begin: int, least: int) -> int:
