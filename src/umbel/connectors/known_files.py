@@ -44,7 +44,7 @@ class KnownFiles:
         done: the names of the completely planned files that may be listed again.
         begun: the name of the partly planned file, the next offset in it, and the anchor of that, if it has one.
         stamps: of the files done and begun.
-        count: of the completely planned files.
+        count: of the completely planned files, a very large one counts as several.
         newest: the name of the newest of them, where names have an order.
     """
 
@@ -92,7 +92,7 @@ class KnownFiles:
         else:
             self.begun = None
             self.done.add(name)
-            self.count += 1
+            self.count += 1 if piece is None else 1 + (_end_of(piece) - 1 >> FILE_SHIFT)
         if self.count >= MOST_FILES:
             raise InvalidValue(
                 f"a source reads {MOST_FILES - 1} files at most, and there are more",
@@ -123,3 +123,8 @@ class KnownFiles:
             "count": self.count,
             "newest": self.newest,
         }
+
+
+def _end_of(piece: Piece) -> int:
+    """Return the end of the numbers of a piece, as far as it is known."""
+    return piece.begin + piece.weight if piece.end is None else piece.end
