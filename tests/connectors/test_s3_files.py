@@ -16,7 +16,8 @@ import pytest
 from tests.connectors.s3_shop import HOUR, Place, clicks, deployed, lines, options, place
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import CSV, S3
-from umbel.connectors.file_source import MOST_FILES, FileSource
+from umbel.connectors.file_source import FileSource
+from umbel.connectors.known_files import MOST_FILES
 from umbel.connectors.objects import Objects
 from umbel.errors import UmbelError
 from umbel.runtime.batch import drain

@@ -12,7 +12,7 @@ from tests.connectors.test_s3_files import SCHEMA, encoded, reader, users
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import objects
 from umbel.connectors.objects import ObjectFile
-from umbel.formats import chunks, files
+from umbel.formats import chunks, files, unpacking
 
 __all__ = ["place"]
 
@@ -22,6 +22,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(objects, "BLOCK", 1000)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(unpacking, "UNPACKED_BYTES", 2000)
     monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", 8000)
 
 
@@ -76,7 +77,7 @@ def test_what_was_read_of_an_overwritten_object_stays(
         return fetch(file, begin, end)
 
     in_small_pieces(monkeypatch)
-    monkeypatch.setattr(chunks, "_PACKED_BYTES", 1000)
+    monkeypatch.setattr(unpacking, "_PACKED_BYTES", 1000)
     monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", 1 << 20)
     place.put(f"raw/{name}", content)
     source = reader(place, tmp_path, path="raw/*")

@@ -35,6 +35,11 @@ class BucketFile:
         """The last ending of its name, with the dot, in lower case."""
         return PurePosixPath(self.stored.path).suffix.lower()
 
+    @property
+    def identity(self) -> None:
+        """None: a file that is replaced while it is read ends the query, by `check`."""
+        return
+
     def size(self) -> int:
         """Return its size in bytes."""
         return self.stored.size

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
+from umbel.connectors.known_files import FILE_SHIFT, KnownFiles, NameOrder
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.packed_names import pack, pack_stamps, unpack, unpack_stamps
 from umbel.connectors.splits import Found, Landmark, Position, SourceSize, Split, SplitSource
-from umbel.errors import InvalidValue, Transient
+from umbel.errors import Transient
 from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
-from umbel.formats.pieces import FilePart, Piece
+from umbel.formats.pieces import START, Anchor, FilePart, Piece
 from umbel.formats.raw_batch import RawBatch, lost
 from umbel.formats.stored import FileLostError, LocalFile, Stamp, StoredFile, is_packed, printable
 from umbel.types.dtype import DType
@@ -31,9 +31,6 @@ log = logging.getLogger("umbel.work")
 
 SPLIT_BYTES = 32 << 20
 LEAST_SPLIT = 1 << 10
-FILE_SHIFT = 36
-MOST_FILES = 1 << 20
-"""Files of one source: more would have numbers of the next source."""
 CHANGED = "changed_files"
 """The name of the count of files that changed after they were read."""
 
@@ -74,25 +71,6 @@ class FileListing(Protocol):
         """Check at commit that the files can be listed."""
 
 
-class NameOrder(Protocol):
-    """The relation between the names of files and the order in which they appear."""
-
-    sorts_rows: ClassVar[bool]
-    """True if the rows of files sort by time as their names do."""
-
-    def newest(self, names: Iterable[str], before: str) -> str:
-        """Return the name of the newest file, given that of earlier ones; empty for none.
-
-        A file from the future is none, or those of today would not be looked for any more.
-        """
-
-    def floor(self, newest: str) -> str:
-        """Return the name up to which no new files appear, given the newest one."""
-
-    def is_ahead(self, name: str) -> bool:
-        """Return True for the name of a file from the future."""
-
-
 @dataclass
 class FileSource(SplitSource):
     """The reading side of files.
@@ -116,7 +94,7 @@ class FileSource(SplitSource):
     """The sizes of the listed files that were not read before the last plan, None before the first one."""
     _is_listed: bool = field(default=False, init=False, repr=False, compare=False)
     """True once a listing has come to its end."""
-    _reached: tuple[Position, _Known] | None = field(default=None, init=False, repr=False, compare=False)
+    _reached: tuple[Position, KnownFiles] | None = field(default=None, init=False, repr=False, compare=False)
     """The position of the last plan with its files: reading these from it takes longer than the listing of many."""
 
     opens_at_once: ClassVar[bool] = True
@@ -148,8 +126,8 @@ class FileSource(SplitSource):
         """Return the unread splits up to a byte budget, and the position after them.
 
         Args:
-            position: `{"done": names, packed, "begun": [name, offset] or None, "stamps": of the files of which something
-                was planned, packed, "count": of all files done, "newest": of them}`, None for the beginning.
+            position: `{"done": names, packed, "begun": [name, offset, its anchor] or None, "stamps": of the files of which
+                something was planned, packed, "count": of all files done, "newest": of them}`, None for the beginning.
             budget: approximate limit in bytes.
         """
         known, self._reached = self._known_at(position), None
@@ -158,18 +136,16 @@ class FileSource(SplitSource):
         for name in _new(listed, known.done, known.begun):
             if budget <= 0:
                 break
-            begun = known.begun
-            offset = begun[1] if begun and begun[0] == name else 0
             if self.order and self.order.is_ahead(name):
                 log.warning(
                     "%s: its date is in the future: it is read, and files of today are looked for as before", name
                 )
             stamp = known.stamps.setdefault(name, listed.get(name, (0, 0)))  # a change during splitting counts, too
-            pieces, rest = self._take(name, stamp, offset, budget)
+            pieces = self._take(name, stamp, *known.reached_in(name), budget)
             split = {"file": name, "number": known.count, "stamp": list(stamp)}
-            found += [({**split, "begin": piece.begin, "end": piece.end}, piece.weight) for piece in pieces]
+            found += [({**split, **_bounds(piece)}, piece.weight) for piece in pieces]
             budget -= sum(piece.weight for piece in pieces)
-            known.advance(name, rest)
+            known.advance(name, pieces[-1] if pieces else None)
         self._seen = {name: stamp[0] for name, stamp in listed.items() if name not in before}
         unplanned = {name: stamp for name, stamp in listed.items() if name not in known.done}
         self._listed = unplanned if self.store.is_costly else {}
@@ -180,14 +156,12 @@ class FileSource(SplitSource):
 
     def measure(self, position: Position) -> SourceSize:
         """Return the bytes of the files that are unread, by a listing."""
-        known, size, start, is_over = _Known.of(position), 0, "", False
+        known, size, start, is_over = KnownFiles.of(position), 0, "", False
         while not is_over:
             found, start = self.store.listed(start)
             size += sum(stamp[0] for name, stamp in found.items() if name not in known.done)
             is_over = not start
-        if known.begun is not None and size:
-            size -= min(size, int(known.begun[1]))
-        return SourceSize(bytes=size)
+        return SourceSize(bytes=size - min(max(size - 1, 0), known.begun_bytes))
 
     def lag(self, position: Position) -> SourceLag:
         """Return the bytes of the files that the last `plan` knew, beyond a position."""
@@ -196,7 +170,7 @@ class FileSource(SplitSource):
         known = self._known_at(position)
         left = {name: size for name, size in self._seen.items() if name not in known.done}
         if known.begun and known.begun[0] in left:
-            left[known.begun[0]] = max(0, left[known.begun[0]] - int(known.begun[1]))
+            left[known.begun[0]] = max(1, left[known.begun[0]] - known.begun_bytes)
         return SourceLag(bytes=sum(left.values()))
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
@@ -214,7 +188,7 @@ class FileSource(SplitSource):
         stored = self.store.file(str(split["file"]), tuple(stamp) if stamp else None)
         if isinstance(stored, LocalFile) and not split["begin"] and split["end"] and not is_packed(stored):
             stored = replace(stored, may_grow=self.format == "json" or isinstance(self.format, CSV))
-        part = FilePart(stored, name, int(split["begin"]), split["end"])
+        part = FilePart(stored, name, int(split["begin"]), split["end"], Anchor(*split.get("anchor", ())))
         number = (int(split["number"]) << FILE_SHIFT) + part.begin
         if "changed" in split:
             last = number | ((1 << FILE_SHIFT) - 1)  # the number is that of the next new file
@@ -223,7 +197,7 @@ class FileSource(SplitSource):
         try:
             for rows in format_of(self.format).read(part, requested, exact=exact):
                 yield RawBatch(rows.raw, number, rows.where, rows.text)
-                number += rows.raw.frame.height
+                number += rows.raw.frame.height + rows.lost
         except FileNotFoundError:
             yield _unread(name, number, "the file was deleted before it was read")
         except FileLostError as error:
@@ -241,18 +215,20 @@ class FileSource(SplitSource):
     def location_of(self, number: int, landmark: Landmark | None) -> str:
         """Return the file of a row, and the number of the row.
 
-        That in the file, or in the part of it that was read with the row.
+        That in the file, or, of text, in the part of it that was read with the row.
         """
         if landmark is None or landmark[0] >> FILE_SHIFT != number >> FILE_SHIFT:
             return f"file {number >> FILE_SHIFT}"
         begin, _, name = landmark[1].partition(" ")
+        if format_of(self.format).counts_rows:
+            return f"{name}: row {int(begin) + number - landmark[0]}"
         return f"{name}: row {number - landmark[0]}" + (f" of the part from {begin}" if begin != "0" else "")
 
-    def _known_at(self, position: Position) -> _Known:
+    def _known_at(self, position: Position) -> KnownFiles:
         reached = self._reached
-        return reached[1] if reached is not None and reached[0] == position else _Known.of(position)
+        return reached[1] if reached is not None and reached[0] == position else KnownFiles.of(position)
 
-    def _files(self, known: _Known) -> dict[str, Stamp]:
+    def _files(self, known: KnownFiles) -> dict[str, Stamp]:
         """Return listed files: those that wait since the last listing, or of a new one."""
         floor = self.order.floor(known.newest) if self.order and known.newest else ""
         waiting = {name: stamp for name, stamp in self._listed.items() if name not in known.done and name > floor}
@@ -270,7 +246,7 @@ class FileSource(SplitSource):
             f"files before '{self.order.floor(newest)}' are not looked for until then"
         )
 
-    def _reported(self, listed: Mapping[str, Stamp], known: _Known) -> Iterator[Found]:
+    def _reported(self, listed: Mapping[str, Stamp], known: KnownFiles) -> Iterator[Found]:
         """Yield a split for each file that changed since a part of it was planned.
 
         The rest of one that is planned in part is left out: it is of another version.
@@ -287,24 +263,26 @@ class FileSource(SplitSource):
                 if is_begun:
                     known.advance(name, None)
 
-    def _take(self, name: str, stamp: Stamp, offset: int, budget: int) -> tuple[list[Piece], int | None]:
-        """Return splits of a file up to a budget, and the next offset.
+    def _take(self, name: str, stamp: Stamp, offset: int, anchor: Anchor, budget: int) -> list[Piece]:
+        """Return pieces of a file from an offset on, up to a budget.
 
-        The offset is None if nothing of the file is left.
+        Of a compressed file it is one: what comes before a piece has to be decompressed for each.
         """
-        taken = list[Piece]()
-        for piece in self._pieces(name, stamp, offset, min(self.split_bytes, max(budget, LEAST_SPLIT))):
+        taken, size = list[Piece](), max(budget, LEAST_SPLIT)
+        for piece in self._pieces(name, stamp, offset, size, anchor):
             taken.append(piece)
             budget -= piece.weight
-            if budget <= 0 and not piece.is_last:
-                return taken, piece.end
-        return taken, None
+            if budget <= 0:
+                break
+        return taken
 
-    def _pieces(self, name: str, stamp: Stamp, offset: int, size: int) -> Iterator[Piece]:
+    def _pieces(self, name: str, stamp: Stamp, offset: int, size: int, anchor: Anchor) -> Iterator[Piece]:
         try:
-            yield from format_of(self.format).pieces(self.store.file(name, stamp), offset, size)
+            stored = self.store.file(name, stamp)
+            most = size if is_packed(stored) else min(size, self.split_bytes)
+            yield from format_of(self.format).pieces(stored, offset, most, anchor)
         except (OSError, FileLostError):
-            yield Piece(offset, None, 1, is_last=True)  # opening the split reports the error
+            yield Piece(offset, None, 1, is_last=True, anchor=anchor)  # opening the split reports the error
 
     def _changed(self, name: str, number: int, change: Mapping[str, Any]) -> RawBatch:
         """Return the rejected record that reports a change."""
@@ -320,72 +298,10 @@ class FileSource(SplitSource):
         return RawBatch(lost(reason), number, lambda _: where, lambda _: raw, counts={CHANGED: 1})
 
 
-@dataclass
-class _Known:
-    """The files that were planned, as far as they may be listed again.
-
-    Args:
-        done: the names of the completely planned files that may be listed again.
-        begun: the name of the partly planned file and the next offset in it.
-        stamps: of the files done and begun.
-        count: of the completely planned files.
-        newest: the name of the newest of them, where names have an order.
-    """
-
-    done: set[str]
-    begun: Sequence[Any] | None
-    stamps: dict[str, Stamp]
-    count: int
-    newest: str
-
-    @classmethod
-    def of(cls, position: Position) -> _Known:
-        if not position:
-            return cls(set(), None, {}, 0, "")
-        done = unpack(position["done"])
-        count, newest = position.get("count", len(done)), position.get("newest", "")
-        return cls(set(done), position["begun"], unpack_stamps(position.get("stamps")), count, newest)
-
-    def advance(self, name: str, rest: int | None) -> None:
-        """Note that a file was planned up to an offset, None for all of it.
-
-        Raises:
-            InvalidValue: there are too many files.
-        """
-        self.begun = None if rest is None else [name, rest]
-        if rest is None:
-            self.done.add(name)
-            self.count += 1
-        if self.count >= MOST_FILES:
-            raise InvalidValue(
-                f"a source reads {MOST_FILES - 1} files at most, and there are more",
-                hint="give each year or month a source of its own, or write fewer and larger files",
-            )
-
-    def forget(self, order: NameOrder | None) -> None:
-        """Forget the files that will not be listed again."""
-        if order is None or not self.done:
-            return
-        self.newest = order.newest(self.done, self.newest)
-        floor = order.floor(self.newest) if self.newest else ""
-        self.done = {name for name in self.done if name > floor}
-        begun = self.begun[0] if self.begun else None
-        self.stamps = {name: each for name, each in self.stamps.items() if name > floor or name == begun}
-
-    @property
-    def facts(self) -> tuple[Any, ...]:
-        """The values of which some differ after a change of these files without a split."""
-        return self.count, self.begun, self.newest, len(self.done), len(self.stamps)
-
-    @property
-    def position(self) -> Position:
-        return {
-            "done": pack(sorted(self.done)),
-            "begun": self.begun,
-            "stamps": pack_stamps(self.stamps),
-            "count": self.count,
-            "newest": self.newest,
-        }
+def _bounds(piece: Piece) -> dict[str, Any]:
+    """Return the bounds of a piece as of a split."""
+    anchor = {} if piece.anchor == START else {"anchor": [piece.anchor.byte, piece.anchor.skipped]}
+    return {"begin": piece.begin, "end": piece.end, **anchor}
 
 
 def _new(listed: Iterable[str], done: set[str], begun: Sequence[Any] | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -198,6 +198,11 @@ class ObjectFile:
     def suffix(self) -> str:
         """The last ending of its name, with the dot, in lower case."""
         return PurePosixPath(self.name).suffix.lower()
+
+    @property
+    def identity(self) -> Hashable:
+        """Its bucket, key and version; None for any version."""
+        return None if self.stamp is None else (self.objects.title, self.name, self.stamp)
 
     def size(self) -> int:
         """Return its size in bytes."""

@@ -22,7 +22,7 @@ from umbel.formats.declarations import CSV, check_format, letters_of
 from umbel.types.durations import parse_duration
 
 if TYPE_CHECKING:
-    from umbel.connectors.file_source import NameOrder
+    from umbel.connectors.known_files import NameOrder
     from umbel.connectors.sinks import SinkWriter, WriteOptions
     from umbel.connectors.splits import SplitSource
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from umbel.errors import PackageError
+from umbel.formats.avro_shape import MOST_EMPTY
+from umbel.formats.stored import DamagedError
 
 MOST_BLOCK = 512 << 20
 """The largest decompressed block in bytes."""
@@ -23,10 +25,6 @@ _HEADER = {
         {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _SYNC}},
     ],
 }
-
-
-class DamagedError(Exception):
-    """A file cannot be read further; not for the value of a record."""
 
 
 class Blocks(io.RawIOBase):
@@ -57,8 +55,19 @@ class Blocks(io.RawIOBase):
             raise DamagedError(f"it is compressed by '{self._codec}', which is not one of {', '.join(_CODECS)}")
         self.data, self.count, self.done = b"", 0, 0
 
+    @property
+    def place(self) -> int:
+        """The end of the last block, where the next one is; 0 for the first."""
+        return self._file.tell() if self._follows else 0
+
     def readable(self) -> bool:
         return True
+
+    def go_to(self, place: int) -> None:
+        """Go to a block, before the first one is read."""
+        if place:
+            self._file.seek(place)
+            self._follows = True
 
     def restart(self) -> None:
         """Begin anew with the header; the blocks read so far are left out."""
@@ -93,7 +102,8 @@ class Blocks(io.RawIOBase):
             self.data = _CODECS[self._codec](packed)
         except (ValueError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise DamagedError(f"a block compressed by {self._codec} is damaged: {error}") from error
-        self.count, self.done, self._follows = count, 0, True
+        # More records than that there are not: rows are not numbered by what a damaged block says.
+        self.count, self.done, self._follows = min(count, max(len(self.data), MOST_EMPTY) + 2), 0, True
         return True
 
     def _read_number(self) -> int | None:

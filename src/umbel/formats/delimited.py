@@ -132,7 +132,8 @@ def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -
     header = _Header(tuple(form.headers), 0) if form.headers is not None else _header(stored, form)
     reader = Delimited(header.names, form.delimiter)
     if header.error is not None:
-        yield reader, Chunk(begin, header.record[:RAW_RETAINED], header.error)
+        if begin == 0:  # it is an error of the file, not of each of its pieces
+            yield reader, Chunk(begin, header.record[:RAW_RETAINED], header.error)
         return
     for chunk in chunks(stored, begin, end, last_record):
         first = header.end or (len(_BOM) if chunk.offset == 0 and chunk.data.startswith(_BOM) else 0)
@@ -204,6 +205,35 @@ def last_record(data: bytes) -> int:
     return int(outside[-1]) + 1 if len(outside) else 0
 
 
+class RecordEnds:
+    """Finds the end of a record in a file that is read piece by piece.
+
+    The first piece begins at the start of a record.
+    """
+
+    def __init__(self) -> None:
+        self._quotes, self._behind = 0, 0
+
+    def first(self, data: bytes, least: int) -> int:
+        """Return the first end of a record at or behind an offset, 0 for none.
+
+        A quote that is not closed for longer than a record may be does not hide the ends of lines.
+
+        Args:
+            data: the next bytes of the file.
+            least: the offset in them.
+        """
+        if len(data) >= least:
+            bytes_ = np.frombuffer(data, np.uint8)
+            outside = np.flatnonzero((bytes_ == BREAK) & ((_inside(bytes_) + self._quotes) & 1 == 0))
+            at = int(np.searchsorted(outside, least - 1))
+            if at < len(outside):
+                return int(outside[at]) + 1
+            self._behind += len(data) - max(least, 0)
+        self._quotes = (self._quotes + data.count(b'"')) & 1
+        return data.find(b"\n", max(least - 1, 0)) + 1 if self._behind > MAX_ROW else 0
+
+
 def end_of_record(stored: StoredFile, begin: int, least: int) -> int:
     """Return the first record end at or behind an offset, else the file's size.
 
@@ -212,17 +242,13 @@ def end_of_record(stored: StoredFile, begin: int, least: int) -> int:
         begin: the start of a record.
         least: the offset.
     """
-    quotes, offset = 0, begin
+    offset, ends = begin, RecordEnds()
     with stored.open() as file:
         file.seek(begin)
         while piece := file.read(CHUNK_BYTES):
-            bytes_ = np.frombuffer(piece, np.uint8)
-            if offset + len(piece) > least:
-                outside = np.flatnonzero((bytes_ == BREAK) & ((_inside(bytes_) + quotes) & 1 == 0))
-                after = outside[outside + offset + 1 >= least]
-                if len(after):
-                    return offset + int(after[0]) + 1
-            quotes, offset = (quotes + piece.count(b'"')) & 1, offset + len(piece)
+            if end := ends.first(piece, least - offset):
+                return offset + end
+            offset += len(piece)
     return offset
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.formats.pieces import FilePart, FileRows, Piece, framed, unreadable, with_absent
+from umbel.formats.pieces import (
+    DIVIDED,
+    START,
+    Anchor,
+    FilePart,
+    FileRows,
+    Piece,
+    evenly,
+    framed,
+    unreadable,
+    with_absent,
+)
 from umbel.formats.stored import StoredFile
 from umbel.types.arrow import polars_of, without_broken_texts
 from umbel.types.dtype import DType
@@ -24,17 +34,18 @@ MOST_BUFFERED, LEAST_BUFFERED = 4 << 20, 64 << 10
 """Bytes of such a piece of a column; those of all columns together are as many as of a row group that is read as a whole."""
 PACKED_FACTOR = 4
 """Estimated ratio of uncompressed to compressed size."""
-DIVIDED = 2
-"""A row group that is more than so many times as large as a piece should be is divided: each piece decodes the rows before it."""
 NOT_UTF8 = "a text in it is not UTF-8"
 
 
 class ParquetFormat:
     """Parquet files."""
 
-    def pieces(self, stored: StoredFile, begin: int, size: int) -> Iterator[Piece]:
+    counts_rows: ClassVar[bool] = True
+
+    def pieces(self, stored: StoredFile, begin: int, size: int, anchor: Anchor = START) -> Iterator[Piece]:
         import pyarrow as pa
 
+        del anchor
         whole = stored.size()
         if not whole:
             return
@@ -51,7 +62,7 @@ class ParquetFormat:
             return
         last = sum(rows for rows, _ in groups)
         for start, end, weight in _merged(_divided(groups, begin, size), size):
-            yield Piece(start, end, weight, is_last=end == last)
+            yield Piece(start, end, weight, is_last=end == last, rest=Anchor(whole * end // last))
 
     def slices(self, stored: StoredFile, requested: Collection[str], rows: int, size: int) -> Iterator[Piece]:
         """Yield bounded ranges of rows, each of one row group.
@@ -76,7 +87,7 @@ class ParquetFormat:
             return
         last, row = sum(count for count, _ in sizes), 0
         for count, bytes_ in sizes:
-            for begin, end, weight in _even(row, row + count, bytes_, max(-(-count // rows), -(-bytes_ // size))):
+            for begin, end, weight in evenly(row, row + count, bytes_, max(-(-count // rows), -(-bytes_ // size))):
                 yield Piece(begin, end, weight, is_last=end == last)
             row += count
 
@@ -188,15 +199,7 @@ def _divided(groups: list[tuple[int, int]], begin: int, size: int) -> Iterator[t
         start, row = max(row, begin), row + rows
         if start < row:
             left = bytes_ * (row - start) // rows
-            yield from _even(start, row, left, -(-left // size) if left > DIVIDED * size else 1)
-
-
-def _even(begin: int, end: int, weight: int, pieces: int) -> Iterator[tuple[int, int, int]]:
-    """Yield a range of rows in ranges of about the same size, with their bytes."""
-    pieces = min(max(pieces, 1), max(end - begin, 1))
-    for start, stop in pairwise(begin + (end - begin) * number // pieces for number in range(pieces + 1)):
-        if stop > start:
-            yield start, stop, max(1, weight // pieces)
+            yield from evenly(start, row, left, -(-left // size) if left > DIVIDED * size else 1)
 
 
 def _merged(ranges: Iterator[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int, int]]:

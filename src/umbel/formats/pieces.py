@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
+from typing import ClassVar, Protocol
 
 import polars as pl
 
@@ -15,22 +16,48 @@ from umbel.types.dtype import DType, nulls
 from umbel.types.raw import Raw
 from umbel.types.years import row_of
 
+DIVIDED = 2
+"""A group of rows more than so many times as large as a piece should be is divided: each piece decodes the rows before it."""
+LARGE_RATIO = 32
+"""Hardly any rows are compressed better: a file that fits into a piece even so is not opened to plan it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The place of a position in the bytes of a file.
+
+    Args:
+        byte: about how many stored bytes are before it; of a file of blocks, the end of the block before that of the position, 0
+            for the first block.
+        skipped: rows of its block before the position.
+    """
+
+    byte: int = 0
+    skipped: int = 0
+
+
+START = Anchor()
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a file.
 
     Args:
-        begin: its start, in bytes or rows depending on the format.
+        begin: its start, in bytes or rows depending on the format; of a compressed text, in uncompressed bytes.
         end: its end, exclusive; None is the end of the file.
-        weight: the approximate number of bytes to read.
+        weight: the approximate number of bytes to read, uncompressed.
         is_last: whether it is the last piece of the file.
+        anchor: the place of its start.
+        rest: the place of its end.
     """
 
     begin: int
     end: int | None
     weight: int
     is_last: bool
+    anchor: Anchor = START
+    rest: Anchor = START
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +69,14 @@ class FilePart:
         name: its name in messages, printable; unique within its source.
         begin: as in the piece.
         end: as in the piece.
+        anchor: as in the piece.
     """
 
     stored: StoredFile
     name: str
     begin: int
     end: int | None
+    anchor: Anchor = START
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +88,58 @@ class FileRows:
         where: returns the location of a row, human-readable.
         text: returns the bytes of a row.
         retained: how many bytes of the file `text` retains, if they are not those of a batch before.
+        lost: how many rows behind these cannot be read; they are counted as others.
     """
 
     raw: Raw
     where: Callable[[int], str]
     text: Callable[[int], bytes]
     retained: int = 0
+    lost: int = 0
 
 
 class FileFormat(Protocol):
     """A file format: splits files into pieces and reads them."""
 
-    def pieces(self, stored: StoredFile, begin: int, size: int) -> Iterator[Piece]:
-        """Yield the pieces of a file from an offset on, each of about `size` bytes."""
+    counts_rows: ClassVar[bool]
+    """True if positions in a file are numbers of rows, False for bytes."""
+
+    def pieces(self, stored: StoredFile, begin: int, size: int, anchor: Anchor = START) -> Iterator[Piece]:
+        """Yield the pieces of a file from a position on, each of about `size` bytes.
+
+        Args:
+            stored: the file.
+            begin: where the first piece begins.
+            size: uncompressed bytes.
+            anchor: the place of the beginning.
+        """
 
     def read(self, part: FilePart, requested: Mapping[str, DType], *, exact: bool) -> Iterator[FileRows]:
         """Yield the rows of a piece."""
+
+
+def unopened(stored: StoredFile, begin: int, anchor: Anchor, size: int, ratio: int) -> Piece | None:
+    """Return the rest of a compressed file, None if it may be too large.
+
+    Args:
+        stored: the file, which is not opened.
+        begin: the position.
+        anchor: its place.
+        size: the largest number of uncompressed bytes.
+        ratio: the usual ratio of uncompressed to compressed size.
+    """
+    whole = stored.size()
+    if whole * LARGE_RATIO > size:
+        return None
+    return Piece(begin, None, max(1, (whole - anchor.byte) * ratio), is_last=True, anchor=anchor)
+
+
+def evenly(begin: int, end: int, weight: int, pieces: int) -> Iterator[tuple[int, int, int]]:
+    """Yield a range of rows in ranges of about the same size, with their bytes."""
+    pieces = min(max(pieces, 1), max(end - begin, 1))
+    for start, stop in pairwise(begin + (end - begin) * number // pieces for number in range(pieces + 1)):
+        if stop > start:
+            yield start, stop, max(1, weight // pieces)
 
 
 def malformed(part: FilePart, chunk: Chunk) -> FileRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -19,6 +20,10 @@ class FileLostError(Exception):
     """A file cannot be read any more as it was planned."""
 
 
+class DamagedError(Exception):
+    """A file cannot be read further; not for the value of a record."""
+
+
 class StoredFile(Protocol):
     """A file that can be read at any offset.
 
@@ -29,6 +34,10 @@ class StoredFile(Protocol):
     @property
     def suffix(self) -> str:
         """The last ending of its name, with the dot, in lower case."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Its name and version; None if reading does not demand a version."""
 
     def size(self) -> int:
         """Return its size in bytes."""
@@ -55,6 +64,11 @@ class LocalFile:
     def suffix(self) -> str:
         """The last ending of its name, with the dot, in lower case."""
         return self.path.suffix.lower()
+
+    @property
+    def identity(self) -> Hashable:
+        """Its path and stamp; None without a stamp."""
+        return None if self.stamp is None else (str(self.path), self.stamp)
 
     def size(self) -> int:
         """Return its size in bytes, as planned."""

@@ -6,6 +6,7 @@ A file is read where it is, by requests for ranges; errors of the storage are to
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
 from umbel.formats.parquet import ParquetFormat, is_content
 from umbel.formats.pieces import FilePart, FileRows
-from umbel.formats.stored import LocalFile
+from umbel.formats.stored import LocalFile, is_packed
 from umbel.offline.parts import PART_BYTES, PART_ROWS, InputPart, InputSlice, packed
 from umbel.query.columns import mapped
 from umbel.types.dtype import DType
@@ -159,7 +160,8 @@ class FileInput:
                 InputSlice(number, each.begin, each.end, (each.end or each.begin) - each.begin, each.weight)
                 for each in pieces
             ]
-        return [InputSlice(number, each.begin, each.end, 0, each.weight) for each in form.pieces(file, 0, PART_BYTES)]
+        size = sys.maxsize if is_packed(file) else PART_BYTES  # it would be decompressed from its start for each part
+        return [InputSlice(number, each.begin, each.end, 0, each.weight) for each in form.pieces(file, 0, size)]
 
     def batches(self, part: InputPart) -> Iterator[InputBatch]:
         collected = _Collected(self._requested)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import polars as pl
@@ -54,19 +55,20 @@ def read(
     source: SplitSource,
     schema: Mapping[str, DType],
     *,
-    budget: int = 1 << 40,
+    budget: int | Sequence[int] = 1 << 40,
     exact: bool = True,
     into: Read | None = None,
 ) -> Read:
-    """Read everything that is new; no number may come twice."""
+    """Read everything that is new; no number may come twice. Of several budgets, each plan has the next."""
     found = into or Read()
-    while True:
-        splits, found.position = source.plan(found.position, budget)
+    for each in cycle((budget,) if isinstance(budget, int) else budget):
+        splits, found.position = source.plan(found.position, each)
         for split, weight in splits:
             assert weight >= 0
             _take(source, split, schema, found, exact=exact)
         if not splits:
-            return found
+            break
+    return found
 
 
 def read_until(

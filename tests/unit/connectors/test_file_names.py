@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.connectors.reading import read
-from umbel.connectors import file_source
+from umbel.connectors import known_files
 from umbel.connectors.file_source import FileSource
 from umbel.connectors.files import Files
 from umbel.errors import InvalidValue
@@ -109,7 +109,7 @@ def test_a_poll_without_new_files_reads_no_names_anew(tmp_path: Path, monkeypatc
     _, position = source.plan(None, 1 << 30)
     unread: list[str] = []
     for name in ("pack", "unpack", "pack_stamps", "unpack_stamps"):
-        monkeypatch.setattr(file_source, name, unread.append)
+        monkeypatch.setattr(known_files, name, unread.append)
     for _ in range(3):
         assert source.plan(json.loads(json.dumps(position)), 1 << 30) == ([], position)
         assert source.lag(position).bytes == 0

@@ -18,10 +18,13 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
-from umbel.connectors.file_source import FILE_SHIFT, FileSource, pack, pack_stamps, unpack, unpack_stamps
+from umbel.connectors import file_source, known_files
+from umbel.connectors.file_source import FileSource
 from umbel.connectors.files import Files
+from umbel.connectors.known_files import FILE_SHIFT
+from umbel.connectors.packed_names import pack, pack_stamps, unpack, unpack_stamps
 from umbel.errors import Transient
-from umbel.formats import chunks, delimited, files, json_lines
+from umbel.formats import chunks, delimited, files, json_lines, unpacking
 from umbel.formats.declarations import CSV
 from umbel.types.dtypes import Float, Int, Optional, Str
 
@@ -44,6 +47,8 @@ def users(found: Read) -> list[int]:
 def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 64)
     monkeypatch.setattr(delimited, "CHUNK_BYTES", 64)
+    for module in (unpacking, files):
+        monkeypatch.setattr(module, "UNPACKED_BYTES", 64)
     monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", request.param)
     for module in (chunks, delimited, json_lines):
         monkeypatch.setattr(module, "MAX_ROW", 400)
@@ -134,6 +139,19 @@ def test_a_begun_file_is_finished_first(tmp_path: Path) -> None:
     assert [split["file"] for split, _ in later] == ["b.json"] * (len(later) - 1) + ["a.json"]
     assert {split["number"] for split, _ in splits + later[:-1]} == {0}
     assert later[-1][0]["number"] == 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_rows_of_a_huge_file_have_numbers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Those behind the first 64 GiB were those of the next file."""
+    for module in (known_files, file_source):
+        monkeypatch.setattr(module, "FILE_SHIFT", 11)
+    data = lines(range(300))
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (tmp_path / "b.json").write_bytes(lines(range(300, 400)))
+    assert users(read(source(tmp_path), SCHEMA, budget=1500)) == list(range(400))
 
 
 def test_many_names_make_a_small_position() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import read
+from umbel.connectors import file_source
 from umbel.connectors.files import Files
 from umbel.errors import InvalidValue
 from umbel.formats import chunks, delimited
@@ -265,6 +266,19 @@ def test_a_file_without_a_readable_header_is_a_dead_letter(
     assert reason.startswith("the header ")
     assert header.startswith(raw)
     assert raw
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_header_that_cannot_be_read_is_one_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It was one for each piece of the file."""
+    monkeypatch.setattr(file_source, "LEAST_SPLIT", 1)
+    data = b'"i"x,f,s\n' + b"1,2,3\n" * 50
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    reading = Files(name="f", folder=str(tmp_path)).path(name, CSV()).reader(tmp_path)
+    found = read(reading, THREE, budget=100)
+    assert (found.rows, [reason[:11] for reason in found.reasons()]) == ({}, ["the header "])
 
 
 def test_blank_lines_before_the_header_may_be_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

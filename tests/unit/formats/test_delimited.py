@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 from typing import Any
 
-from umbel.formats import delimited
+import pytest
+
+from tests.unit.connectors.reading import read
+from umbel.connectors import file_source
+from umbel.connectors.files import Files
+from umbel.formats import chunks, delimited, files, unpacking
+from umbel.formats.declarations import CSV
+from umbel.types.dtypes import Int, Str
 
 
 class CountedLines(list[bytes]):
@@ -27,3 +36,29 @@ def test_a_record_reads_its_own_lines_only() -> None:
 def test_a_quote_that_is_not_closed_ends_with_its_line() -> None:
     lines = CountedLines([b'"a', *[b"c,2"] * 5])
     assert [delimited._lines_of_record(lines, at) for at in range(6)] == [1] * 6
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("budget", [1, 70, 600])
+def test_a_quote_that_is_not_closed_does_not_make_a_file_one_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, budget: int
+) -> None:
+    for module in (chunks, delimited):
+        monkeypatch.setattr(module, "MAX_ROW", 200)
+        monkeypatch.setattr(module, "CHUNK_BYTES", 100)
+    for module in (files, unpacking):
+        monkeypatch.setattr(module, "UNPACKED_BYTES", 100)
+    monkeypatch.setattr(file_source, "LEAST_SPLIT", 1)
+    rows = [(number, f"row {number}") for number in range(300)]
+    lines = [f"{number},{text}" for number, text in rows]
+    data = "\n".join(["n,s", *lines[:20], '0,"open', *lines[20:], ""]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    reading = Files(name="f", folder=str(tmp_path)).path(name, CSV()).reader(tmp_path)
+    sizes, position = list[int](), None
+    while (planned := reading.plan(position, budget))[0]:
+        position = planned[1]
+        sizes += [size for _, size in planned[0]]
+    assert max(sizes) <= budget + 200 + 2 * 100
+    found = read(reading, {"n": Int(), "s": Str()}, budget=budget)
+    assert found.values() == rows
+    assert found.reasons() == ["a quote that is not closed"]

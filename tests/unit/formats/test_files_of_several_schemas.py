@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tests.unit.connectors.reading import read
 from tests.unit.connectors.test_files import source
-from umbel.connectors.file_source import FILE_SHIFT
+from umbel.connectors.known_files import FILE_SHIFT
 from umbel.types.dtypes import Int, Optional, Str
 
 FILES: list[tuple[dict[str, Any], list[tuple[int, str | None] | None]]] = [

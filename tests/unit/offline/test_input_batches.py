@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from umbel.connectors.buckets import FolderBucket
-from umbel.formats import chunks, files
+from umbel.formats import chunks, files, unpacking
 from umbel.formats.declarations import CSV
 from umbel.offline import inputs
 from umbel.offline.inputs import FileInput, InputColumns
@@ -24,6 +24,7 @@ def test_a_batch_of_a_compressed_file_is_small(tmp_path: Path, form: str, monkey
     """A file that is one part was collected up to a number of reads, however many bytes these had."""
     monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", 1000)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(unpacking, "UNPACKED_BYTES", 1000)
     monkeypatch.setattr(inputs, "PART_BYTES", 3000)
     lines = [json.dumps(row) if form == "json" else ",".join(map(str, row.values())) for row in ROWS]
     (tmp_path / "data").mkdir()
