@@ -81,19 +81,23 @@ class Partials:
         return gathered(pl.concat([states, merged], rechunk=True), places)
 
     def accumulate(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Return for each state its running merge within its slot; slots are in order."""
+        """Return for each state its running merge within its slot; slots are in order.
+
+        The running merges of pairs of neighbours are those of every second state, and the others continue from them: each result
+        is merged once, from two states.
+        """
         positions = np.arange(len(slots)) - np.searchsorted(slots, slots)
-        offset, farthest = 1, int(positions.max(initial=0))
-        while offset <= farthest:
-            later = np.flatnonzero(positions >= offset)
-            rows = np.concatenate((np.arange(len(slots)), later))
-            sources = np.concatenate((np.arange(len(slots)), later - offset))
-            order = np.argsort(rows, kind="stable")
-            owners = rows[order]
-            begins = np.concatenate(([True], owners[1:] != owners[:-1]))
-            states = self.merge(states[sources[order]], begins, others)
-            offset *= 2
-        return states
+        if not positions.any():
+            return states
+        begins = positions % 2 == 0
+        pairs = self.accumulate(self.merge(states, begins, others), slots[begins], others)
+        mine = numbers(begins)
+        before = np.where(begins, mine - 1, mine)
+        sources = np.stack((before, len(pairs) + np.arange(len(slots)))).T
+        read = np.stack((positions > 0, begins)).T
+        owners = np.nonzero(read)[0]
+        both = gathered(pl.concat([pairs, states], rechunk=True), sources[read])
+        return self.merge(both, runs.changes(owners), others)
 
     def accumulate_in_order(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return the same, with floats added one after the other.

@@ -12,7 +12,7 @@ import pytest
 from tests.deployed import Deployed
 from umbel.aggregates.columns import Columns
 from umbel.connectors import Webhook, source
-from umbel.datasets import Average, Count, Dataset, ExpDecaySum, Stddev, Sum, dataset, field, pipeline
+from umbel.datasets import Average, Count, Dataset, ExpDecaySum, Quantile, Stddev, Sum, dataset, field, pipeline
 from umbel.dtypes import Hopping
 from umbel.lib import inputs
 from umbel.runtime.batch import drain
@@ -141,3 +141,22 @@ def test_running_decayed_sums_are_those_merged_one_by_one() -> None:
         begins = np.arange(2 if number and owner == owners[number - 1] else 1) == 0
         total = partials.merge(pl.concat([total, states[number : number + 1]])[-len(begins) :], begins, weight)
         assert total.equals(running[number : number + 1]), number
+
+
+def test_each_running_merge_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quantiles sort all their values each time that they are merged."""
+    aggregate, state = Quantile(of="value", p=0.5, approx=True, window=EVER), Columns("value", Optional(Float()))
+    partials, weight = Partials(((aggregate, state),)), [pl.col("_weight").sum()]
+    sizes = [1, 2, 3, 7, 700, 1]
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    values = np.random.default_rng(3).integers(0, 50, len(owners)).astype(float)
+    rows = pl.DataFrame({"value": values, "_weight": np.ones(len(owners), np.int64)})
+    states = partials.lift(rows, np.ones(len(rows), np.bool_), weight)
+    merged, tidy = [], Quantile.tidy
+    monkeypatch.setattr(Quantile, "tidy", lambda self, of, at: merged.append(len(of)) or tidy(self, of, at))
+    found = partials.accumulate(states, owners, weight)
+    assert sum(merged) <= 2 * len(owners)
+    medians = found.select(aggregate.result(found, state)).to_series().to_list()
+    for number, owner in enumerate(owners):
+        so_far = sorted(values[: number + 1][owners[: number + 1] == owner])
+        assert (found["_weight"][number], medians[number]) == (len(so_far), so_far[len(so_far) // 2])
