@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from httpx import Client
 from typer.testing import CliRunner
@@ -198,6 +199,28 @@ def test_records_that_cannot_be_read_again_are_counted(made: Deployed, tmp_path:
     drain(made.deployment)
     assert replay(made) == 0
     assert outcomes(made) == {"of a source, a pipeline or a sink whose records cannot be replayed": 1}
+
+
+def test_an_update_that_is_ahead_of_the_clock_is_refused_as_a_whole(
+    made: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @source(Webhook(name="web").endpoint("events"), disorder="3650d", cdc="debezium")
+    @dataset
+    class Event:
+        user: int
+        at: datetime
+
+    made.commit([Event])
+    created = {"op": "c", "before": None, "after": {"user": 1, "at": AT}, "ts_ms": 1772323200000}
+    later = {"op": "u", "before": created["after"], "after": {"user": 2, "at": SOON}, "ts_ms": 1772323201000}
+    made.log("events", [created, created, later])
+    drain(made.deployment)
+    assert made.changes("Event")["_weight"].sum() == 2  # not without the row before the update
+    monkeypatch.setattr(intake, "EPOCH", intake.EPOCH + timedelta(days=2))
+    assert replay(made) == 1
+    drain(made.deployment)
+    changes = made.changes("Event")
+    assert changes.group_by("user").agg(pl.col("_weight").sum()).sort("user").rows() == [(1, 1), (2, 1)]
 
 
 def test_the_route(ahead: Deployed) -> None:
