@@ -126,6 +126,17 @@ def test_a_purge_waits_for_a_backup(town: Town) -> None:
     assert where(town.folder, SECRET) == []
 
 
+def test_the_files_of_a_killed_backup_are_gone_too(town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.runtime.recovery.cut.shutil.rmtree", lambda *_, **__: None)  # nothing is tidied up
+        with pytest.raises(KeyboardInterrupt):
+            backup(town.deployed.deployment, Repository.at(str(tmp_path / "backups")), progress=_killed)
+    assert any(".backup/" in each for each in where(town.folder, SECRET))
+    town.erase(GONE)
+    town.process()
+    assert (town.progress().error, where(town.folder, SECRET)) == ("", [])
+
+
 def test_two_erasures_at_once(town: Town) -> None:
     town.erase(GONE)
     last = town.erase(BOB, "p3@example.com")
