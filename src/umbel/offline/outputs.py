@@ -7,10 +7,8 @@ written on disk first and becomes visible in the bucket as a whole. The marker i
 from __future__ import annotations
 
 import base64
-import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -18,13 +16,13 @@ import orjson
 import polars as pl
 
 from umbel.connectors.buckets import Bucket
-from umbel.errors import InvalidValue, Transient, UmbelError
+from umbel.errors import InvalidValue
 from umbel.formats.declarations import CSV
 from umbel.offline.inputs import RejectedRow
 from umbel.offline.parts import PartReport
 from umbel.offline.request import PARQUET
 from umbel.query.answer import Answer
-from umbel.state.disk import remedy_of
+from umbel.state.disk import naming
 from umbel.types.arrow import arrow_schema
 from umbel.types.dtype import DType
 
@@ -32,8 +30,6 @@ SUCCESS = "_SUCCESS"
 ERRORS = "_errors"
 RAW_RETAINED = 64 << 10
 """Bytes that are stored of a rejected row."""
-_OS_ERROR = re.compile(r"\(os error (\d+)\)$")
-"""The number of an error of Polars, which has it in its text only."""
 
 
 class PartWriter(Protocol):
@@ -219,7 +215,7 @@ class PartFile:
         self.number, self.rows, self.rejected = number, 0, 0
         self.path, self.rejected_path = folder / f"part-{number}{ending}", folder / f"rejected-{number}.json"
         self._closing = ExitStack()
-        with _written(self.path):
+        with naming(self.path):
             self._writer = begin(self.path, types)
         self._closing.callback(self._writer.close)
         self._rejected = self._closing.enter_context(self.rejected_path.open("wb"))
@@ -230,7 +226,7 @@ class PartFile:
         Raises:
             Transient: the disk does not take them.
         """
-        with _written(self.path):
+        with naming(self.path):
             self._writer.write(answer)
         self.rows += answer.height
 
@@ -240,7 +236,7 @@ class PartFile:
         Raises:
             Transient: the disk does not take them.
         """
-        with _written(self.rejected_path):
+        with naming(self.rejected_path):
             for each in rejected:
                 self._rejected.write(orjson.dumps(_described(each), option=orjson.OPT_APPEND_NEWLINE))
         self.rejected += len(rejected)
@@ -251,22 +247,8 @@ class PartFile:
         Raises:
             Transient: the disk does not take them.
         """
-        with _written(self.path):
+        with naming(self.path):
             self._closing.close()
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Name the file in errors of the disk, which Arrow and buffered files leave out."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, UmbelError):
-            raise
-        in_text = _OS_ERROR.search(str(error))
-        number = int(in_text[1]) if in_text else error.errno
-        reason = os.strerror(number) if number else error
-        raise Transient(f"{path} cannot be written: {reason}", hint=remedy_of(number)) from error
 
 
 def _described(rejected_row: RejectedRow) -> dict[str, str | int]:
