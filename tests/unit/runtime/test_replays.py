@@ -21,6 +21,7 @@ from umbel.datasets import dataset
 from umbel.runtime import intake
 from umbel.runtime.batch import MicroBatch, drain
 from umbel.runtime.deployment import JOB
+from umbel.runtime.recovery.rebuild import rebuild_all
 from umbel.runtime.replays import origin_of, replayable
 from umbel.runtime.sources import open_sources
 from umbel.state.port import Stamp
@@ -181,6 +182,25 @@ def test_a_commit_before_a_replay_is_processed_doubles_nothing(made: Deployed, t
     assert replay(made) == 1  # the one that is still wrong
     drain(made.deployment)
     assert users(made) == [1.5, 2.0]
+
+
+def test_sources_that_are_all_read_again_count_replayed_records_once(ahead: Deployed) -> None:
+    """Their events are not ahead of the clock any more, so that the sources have them, too."""
+    assert replay(ahead, reason="is ahead of") == 2
+    drain(ahead.deployment)
+    folder = ahead.deployment.directory
+    ahead.close()
+    cleared = Deployed(folder)
+    rebuild_all(cleared.deployment)
+    cleared.close()
+    again = Deployed(folder)
+    drain(again.deployment)
+    assert users(again) == [1, 2, 3]
+    assert outcomes(again) == {"of an earlier definition, whose sources were read again since": 2, TO_REPLAY: 1}
+    assert replay(again) == 1  # the one that is still wrong
+    drain(again.deployment)
+    assert users(again) == [1, 2, 3]
+    again.close()
 
 
 def test_records_of_csv_files_need_the_names_of_their_columns(made: Deployed, tmp_path: Path) -> None:
