@@ -5,11 +5,15 @@ A request is a revision: all erasures up to it. The worker records the last revi
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import delete, make_url, select, update
@@ -164,7 +168,8 @@ class Mentions:
     """
 
     def __init__(self, keys: Iterable[tuple[object, ...]]) -> None:
-        self._keys = [tuple(map(_pattern, each)) for each in keys]
+        found = (tuple(pattern for value in each for pattern in _patterns(value)) for each in keys)
+        self._keys = [each for each in found if each]
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -174,13 +179,28 @@ class Mentions:
         return any(all(part.search(text) for part in each) for each in self._keys)
 
 
-def _pattern(value: object) -> re.Pattern[bytes]:
-    """Return a pattern that finds a value as a whole word."""
-    import json
+def _patterns(value: object) -> Iterator[re.Pattern[bytes]]:
+    """Yield the patterns of a value, of each inner one where it is nested."""
+    if isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _patterns(each)
+    elif value is not None:
+        found = b"|".join(sorted(each.encode("utf-8", "surrogatepass") for each in _spellings(value)))
+        yield re.compile(rb"(?<![0-9A-Za-z_\x80-\xff])(?:" + found + rb")(?![0-9A-Za-z_\x80-\xff])")
 
-    text = value if isinstance(value, str) else str(value)
-    spellings = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+
+def _spellings(value: object) -> set[str]:
+    """Return expressions for the texts of a value, in JSON or for people."""
+    if isinstance(value, Decimal):
+        whole, _, fraction = f"{value:f}".partition(".")
+        rest = fraction.rstrip("0")
+        return {rf"{re.escape(whole)}\.{rest}0*" if rest else rf"{re.escape(whole)}(?:\.0*)?"}
+    if isinstance(value, datetime):
+        return {re.escape(f"{value:%Y-%m-%d}") + "[T ]" + re.escape(f"{value:%H:%M:%S}") + r"(?:\.[0-9]+)?Z?"}
     if isinstance(value, bytes):
-        spellings = {value.hex()}
-    found = b"|".join(re.escape(each.encode("utf-8", "surrogatepass")) for each in sorted(spellings))
-    return re.compile(rb"(?<![0-9A-Za-z_\x80-\xff])(?:" + found + rb")(?![0-9A-Za-z_\x80-\xff])")
+        texts = {value.hex(), base64.b64encode(value).decode()}
+    else:
+        texts = {str(value).lower() if isinstance(value, bool) else str(value)}
+    forms = {form for text in texts for form in (text, text.replace("/", r"\/"))}
+    forms |= {json.dumps(each, ensure_ascii=is_ascii)[1:-1] for each in texts for is_ascii in (True, False)}
+    return {re.escape(each) for each in forms}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import orjson
 import polars as pl
 
+from umbel.types.json_values import SPECIAL
 from umbel.types.raw import Raw, rejects
+
+_SPECIAL = {number: text for text, number in SPECIAL.items()}
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
+"""The integers that orjson writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,27 @@ class TextRows:
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return a row of a frame as human-readable JSON."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    """Return a row of a frame as human-readable JSON.
+
+    It reads back as the same values: bytes are in base64, and NaN and infinities are texts.
+
+    >>> as_bytes({"score": float("nan"), "photo": b"?"})
+    b'{"score":"NaN","photo":"Pw=="}'
+    """
+    return orjson.dumps(_readable(value), default=str, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _readable(value: Any) -> Any:
+    """Return a value in forms that lose nothing in JSON."""
+    if isinstance(value, float):
+        return value if isfinite(value) else _SPECIAL.get(value, "NaN")
+    if isinstance(value, int):
+        return value if _LEAST <= value <= _MOST else orjson.Fragment(str(value))
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {name: _readable(each) for name, each in value.items()}
+    return [_readable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def lost(reason: str, count: int = 1) -> Raw:

@@ -106,15 +106,17 @@ class ChangeLog:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
-        table = self._opened()
+        with disk.naming(f"the change log {self.path}"):
+            table = self._opened()
         if _version(table, application) >= number and self._has_batches(table, parts):
             self._sync_commits()  # the process that made it may have died before it was durable
             return False
         once = CommitProperties(app_transactions=[Transaction(application, number)], max_commit_retries=20)
         try:
-            table.create_write_transaction(
-                [added(part) for part in parts], "append", table.schema(), [MONTH], commit_properties=once
-            )
+            with disk.naming(f"the change log {self.path}"):
+                table.create_write_transaction(
+                    [added(part) for part in parts], "append", table.schema(), [MONTH], commit_properties=once
+                )
         except CommitFailedError as error:
             raise Transient(f"the change log {self.path} was committed to by another process: {error}") from error
         self._sync_commits()
@@ -153,11 +155,12 @@ class ChangeLog:
         try:
             for portion in tail.portions(self.reached(TAIL), until):
                 parts += self._write(portion, "tail")
+            if parts:
+                self.commit(parts, TAIL, until)
         except Exception:
-            self.discard(parts)
+            if self.reached(TAIL) < until:  # else they are in the table, though it may not be durable
+                self.discard(parts)
             raise
-        if parts:
-            self.commit(parts, TAIL, until)
         tail.forget(min(until, self.reached(TAIL)))
         return sum(part.rows for part in parts)
 
@@ -317,7 +320,8 @@ class ChangeLog:
         rows.write_parquet(buffer, compression="zstd", compression_level=1, row_group_size=ROW_GROUP)
         data = buffer.getbuffer()
         name = f"{MONTH}={month}/{prefix}-{uuid.uuid4()}-{zlib.crc32(data):08x}.parquet"
-        disk.write_new(self.path / name, data)
+        with disk.naming(f"the change log {self.path}"):
+            disk.write_new(self.path / name, data)
         first, last = rows[AT].min(), rows[AT].max()
         assert isinstance(first, datetime)
         assert isinstance(last, datetime)

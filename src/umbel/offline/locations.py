@@ -71,8 +71,9 @@ def bucket_for(deployment: Deployment, target: S3Connector | None) -> Bucket:
     """Return the bucket of an output."""
     if target is not None:
         return bucket_of(target, revealed(deployment.vault))
-    (deployment.directory / OFFLINE / ANSWERS).mkdir(parents=True, exist_ok=True)
-    return FolderBucket(deployment.directory / OFFLINE, ANSWERS, "umbel's own folder")
+    folder = deployment.directory / OFFLINE
+    (folder / ANSWERS).mkdir(parents=True, exist_ok=True)
+    return FolderBucket(folder, ANSWERS, f"the folder {folder / ANSWERS}")
 
 
 def form_of(target: S3Connector | None) -> str | CSV:

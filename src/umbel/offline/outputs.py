@@ -22,6 +22,7 @@ from umbel.offline.inputs import RejectedRow
 from umbel.offline.parts import PartReport
 from umbel.offline.request import PARQUET
 from umbel.query.answer import Answer
+from umbel.state.disk import naming
 from umbel.types.arrow import arrow_schema
 from umbel.types.dtype import DType
 
@@ -214,24 +215,40 @@ class PartFile:
         self.number, self.rows, self.rejected = number, 0, 0
         self.path, self.rejected_path = folder / f"part-{number}{ending}", folder / f"rejected-{number}.json"
         self._closing = ExitStack()
-        self._writer = begin(self.path, types)
+        with naming(self.path):
+            self._writer = begin(self.path, types)
         self._closing.callback(self._writer.close)
         self._rejected = self._closing.enter_context(self.rejected_path.open("wb"))
 
     def write(self, answer: Answer) -> None:
-        """Add rows."""
-        self._writer.write(answer)
+        """Add rows.
+
+        Raises:
+            Transient: the disk does not take them.
+        """
+        with naming(self.path):
+            self._writer.write(answer)
         self.rows += answer.height
 
     def refuse(self, rejected: Sequence[RejectedRow]) -> None:
-        """Add rejected rows."""
-        for each in rejected:
-            self._rejected.write(orjson.dumps(_described(each), option=orjson.OPT_APPEND_NEWLINE))
+        """Add rejected rows.
+
+        Raises:
+            Transient: the disk does not take them.
+        """
+        with naming(self.rejected_path):
+            for each in rejected:
+                self._rejected.write(orjson.dumps(_described(each), option=orjson.OPT_APPEND_NEWLINE))
         self.rejected += len(rejected)
 
     def close(self) -> None:
-        """Finish the files."""
-        self._closing.close()
+        """Finish the files.
+
+        Raises:
+            Transient: the disk does not take them.
+        """
+        with naming(self.path):
+            self._closing.close()
 
 
 def _described(rejected_row: RejectedRow) -> dict[str, str | int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from umbel.errors import Transient
@@ -55,7 +55,9 @@ def _locked(directory: Path, what: str, kind: int) -> Iterator[None]:
                 f"another {what} runs on {directory}: process {file.read().strip() or 'unknown'}",
                 hint="stop it, or use another folder: --dir",
             ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with suppress(
+            OSError
+        ):  # such as of a full disk, on which one wants to free some: the lock holds without a number
+            file.truncate(0)
+            os.write(file.fileno(), str(os.getpid()).encode())
         yield

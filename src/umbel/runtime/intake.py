@@ -215,7 +215,8 @@ def _in_time(
 ) -> pl.DataFrame:
     """Return the changes within the bounds of event time.
 
-    Rows after the latest are refused; rows before the watermark are set aside as late.
+    Rows after the latest are refused; rows before the watermark are set aside as late. An update of a row without a key is two
+    changes of one number, which go together: half an update counts the row twice or not at all.
     """
     if not changes.height:
         return changes
@@ -227,10 +228,11 @@ def _in_time(
         why = f"is ahead of {_shown(bounds.latest)}, the latest a live source may have when it is processed"
         errors = {batch.row(seq): f"event time {_shown(at)} {why}" for seq, at in ahead.select(SEQ, AT).iter_rows()}
         _bury(source, batch, rejects(errors, dataset.schema.timestamp), intake)
-        changes = changes.filter(pl.col(AT) <= bounds.latest)
+        changes = changes.filter(~pl.col(SEQ).is_in(ahead[SEQ].implode()))
     if bounds.oldest is not None and least < bounds.oldest:
         late = changes.filter(pl.col(AT) < bounds.oldest)
-        intake.counts["late"] += late.height
+        in_time = changes.filter(~pl.col(SEQ).is_in(late[SEQ].implode()))
+        intake.counts["late"] += changes.height - in_time.height
         for seq, at in late.select(SEQ, AT).iter_rows():
             if bounds.late_bytes <= 0:
                 break
@@ -238,7 +240,7 @@ def _in_time(
             letter = _letter(source, batch, batch.row(seq), dataset.schema.timestamp, reason)
             bounds.late_bytes -= len(letter.raw)
             intake.dead.append(letter)
-        changes = changes.filter(pl.col(AT) >= bounds.oldest)
+        changes = in_time
     return changes
 
 

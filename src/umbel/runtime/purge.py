@@ -24,6 +24,7 @@ from umbel.operators.index import Index
 from umbel.processes.locks import alone
 from umbel.query.erasure import ErasedKeys
 from umbel.runtime.erasures import erased_everywhere, keys_in
+from umbel.runtime.recovery.cut import discard_links
 from umbel.runtime.redactions import redact_ingest_logs, redact_staged
 from umbel.state.durable import DurableStore
 from umbel.state.failpoints import reach
@@ -63,6 +64,7 @@ def purge_before(deployment: Deployment, revision: int, batch: int, *, is_backfi
             except Transient:
                 _wait(purges, "waits for the end of a backup")
                 return
+            discard_links(deployment)
             _Purge(deployment, purges, revision).run()
     except (UmbelError, OSError, pl.exceptions.PolarsError) as error:
         _failed(purges, error)

@@ -12,6 +12,7 @@ from umbel.catalog.replays import TO_REPLAY, LetterFilter, Replays, StoredLetter
 from umbel.formats.declarations import CSV
 from umbel.formats.delimited import Delimited
 from umbel.formats.json_lines import JsonLines
+from umbel.formats.messages import JsonMessages
 from umbel.formats.pieces import with_absent
 from umbel.formats.raw_batch import RawBatch
 from umbel.formats.text_types import spelled
@@ -115,8 +116,10 @@ def replayed(
             text = Delimited(tuple(form.headers or ()), form.delimiter).read(each.raw + b"\n")
             yield _batch(source, number, [each], spelled(with_absent(text, requested), requested))
         return
-    first = 0
-    for raw in JsonLines(requested, exact=exact).texts([each.raw for each in letters]):
+    first, texts = 0, [each.raw for each in letters]
+    is_of_messages = made.connector.is_stream  # a message may begin with the id of a schema
+    rows = JsonMessages(requested, exact=exact).read if is_of_messages else JsonLines(requested, exact=exact).texts
+    for raw in rows(texts):
         yield _batch(source, number, letters[first : first + raw.frame.height], raw)
         first += raw.frame.height
 

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from umbel.errors import Transient, UmbelError
 
 READ, WRITE = os.O_RDONLY | os.O_CLOEXEC, os.O_RDWR | os.O_CLOEXEC
 CREATE, NEW = WRITE | os.O_CREAT, WRITE | os.O_CREAT | os.O_EXCL
@@ -23,6 +28,28 @@ _REMEDIES = {
 def remedy_of(number: int | None, otherwise: str = "check the disk") -> str:
     """Return the remedy of an error of a disk, by its `errno`."""
     return _REMEDIES.get(number or 0, otherwise)
+
+
+_IN_TEXT = re.compile(r"\(os error (\d+)\)")
+"""The number of an error of a library in Rust, which has it in its text only."""
+
+
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Name a place in errors of its disk, which libraries leave out.
+
+    Raises:
+        Transient: the disk does not take what is written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, UmbelError):
+            raise
+        in_text = _IN_TEXT.search(str(error))
+        number = int(in_text[1]) if in_text else error.errno
+        reason = os.strerror(number) if number else error
+        raise Transient(f"{place} cannot be written: {reason}", hint=remedy_of(number)) from error
 
 
 def open_file(path: Path | str, flags: int = WRITE) -> int:
@@ -134,5 +161,8 @@ def _written(path: Path, data: bytes | memoryview) -> None:
         cut(file, 0)
         write(file, data, 0)
         sync(file)
+    except OSError as error:  # of a descriptor: it does not know the name
+        error.filename = error.filename or str(path)
+        raise
     finally:
         close(file)

@@ -54,3 +54,10 @@ def test_a_status_is_read_as_it_was_written(tmp_path: Path) -> None:
     forget_status(tmp_path)
     forget_status(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full: on Linux")
+def test_a_full_disk_has_room_for_a_lock(tmp_path: Path) -> None:
+    (tmp_path / "backup.lock").symlink_to("/dev/full")
+    with alone(tmp_path, "backup"):
+        pass

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal as Number
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,17 @@ def test_a_purge_waits_for_a_backup(town: Town) -> None:
     assert where(town.folder, SECRET) == []
 
 
+def test_the_files_of_a_killed_backup_are_gone_too(town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.runtime.recovery.cut.shutil.rmtree", lambda *_, **__: None)  # nothing is tidied up
+        with pytest.raises(KeyboardInterrupt):
+            backup(town.deployed.deployment, Repository.at(str(tmp_path / "backups")), progress=_killed)
+    assert any(".backup/" in each for each in where(town.folder, SECRET))
+    town.erase(GONE)
+    town.process()
+    assert (town.progress().error, where(town.folder, SECRET)) == ("", [])
+
+
 def test_two_erasures_at_once(town: Town) -> None:
     town.erase(GONE)
     last = town.erase(BOB, "p3@example.com")
@@ -240,3 +252,20 @@ def test_mentions_are_whole_words() -> None:
     assert found(b'{"k": "\\u00fc"}')
     assert found('{"k": "ü"}'.encode())
     assert not found('{"k": "für"}'.encode())
+
+
+@pytest.mark.parametrize(
+    ("key", "texts", "others"),
+    [
+        (b"\xfb\xff?", [b'{"k": "+/8/"}', b'{"k": "+\\/8\\/"}', b"fbff3f"], [b'{"k": "+/8/A"}']),
+        (Number("1.50"), [b'{"k": 1.5}', b'{"k": "1.50"}'], [b'{"k": 1.51}', b'{"k": 11.5}']),
+        (Number("20.00"), [b'{"k": 20}', b'{"k": 20.0}'], [b'{"k": 200}']),
+        (START, [b'{"k": "2024-01-01T00:00:00Z"}', b"2024-01-01 00:00:00"], [b'{"k": "2024-01-01T00:00:01Z"}']),
+        ({"a": 7, "b": [b"?"], "c": None}, [b'{"k": {"b": ["Pw=="], "a": 7}}'], [b'{"k": {"a": 7}}', b""]),
+        (True, [b'{"k": true}'], [b'{"k": false}']),
+        ({"c": None}, [], [b"", b"{}"]),
+    ],
+)
+def test_mentions_of_keys_that_are_no_texts(key: Any, texts: list[bytes], others: list[bytes]) -> None:
+    found = Mentions([(key,)])
+    assert [found(each) for each in (*texts, *others)] == [True] * len(texts) + [False] * len(others)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from httpx import Client
 from typer.testing import CliRunner
@@ -20,6 +21,7 @@ from umbel.datasets import dataset
 from umbel.runtime import intake
 from umbel.runtime.batch import MicroBatch, drain
 from umbel.runtime.deployment import JOB
+from umbel.runtime.recovery.rebuild import rebuild_all
 from umbel.runtime.replays import origin_of, replayable
 from umbel.runtime.sources import open_sources
 from umbel.state.port import Stamp
@@ -182,6 +184,25 @@ def test_a_commit_before_a_replay_is_processed_doubles_nothing(made: Deployed, t
     assert users(made) == [1.5, 2.0]
 
 
+def test_sources_that_are_all_read_again_count_replayed_records_once(ahead: Deployed) -> None:
+    """Their events are not ahead of the clock any more, so that the sources have them, too."""
+    assert replay(ahead, reason="is ahead of") == 2
+    drain(ahead.deployment)
+    folder = ahead.deployment.directory
+    ahead.close()
+    cleared = Deployed(folder)
+    rebuild_all(cleared.deployment)
+    cleared.close()
+    again = Deployed(folder)
+    drain(again.deployment)
+    assert users(again) == [1, 2, 3]
+    assert outcomes(again) == {"of an earlier definition, whose sources were read again since": 2, TO_REPLAY: 1}
+    assert replay(again) == 1  # the one that is still wrong
+    drain(again.deployment)
+    assert users(again) == [1, 2, 3]
+    again.close()
+
+
 def test_records_of_csv_files_need_the_names_of_their_columns(made: Deployed, tmp_path: Path) -> None:
     made.commit([events(tmp_path, "csv")])
     (tmp_path / "a.csv").write_text(f'1,{AT}\n"1,5",{AT}\n')
@@ -198,6 +219,28 @@ def test_records_that_cannot_be_read_again_are_counted(made: Deployed, tmp_path:
     drain(made.deployment)
     assert replay(made) == 0
     assert outcomes(made) == {"of a source, a pipeline or a sink whose records cannot be replayed": 1}
+
+
+def test_an_update_that_is_ahead_of_the_clock_is_refused_as_a_whole(
+    made: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @source(Webhook(name="web").endpoint("events"), disorder="3650d", cdc="debezium")
+    @dataset
+    class Event:
+        user: int
+        at: datetime
+
+    made.commit([Event])
+    created = {"op": "c", "before": None, "after": {"user": 1, "at": AT}, "ts_ms": 1772323200000}
+    later = {"op": "u", "before": created["after"], "after": {"user": 2, "at": SOON}, "ts_ms": 1772323201000}
+    made.log("events", [created, created, later])
+    drain(made.deployment)
+    assert made.changes("Event")["_weight"].sum() == 2  # not without the row before the update
+    monkeypatch.setattr(intake, "EPOCH", intake.EPOCH + timedelta(days=2))
+    assert replay(made) == 1
+    drain(made.deployment)
+    changes = made.changes("Event")
+    assert changes.group_by("user").agg(pl.col("_weight").sum()).sort("user").rows() == [(1, 1), (2, 1)]
 
 
 def test_the_route(ahead: Deployed) -> None:

@@ -76,7 +76,7 @@ class OffsetRange:
         return RawBatch(
             raw,
             self._number(begin),
-            lambda row: _place(self.topic, self.partition, offsets[row]),
+            lambda row: self._place(offsets[row]),
             lambda row: values[row] or b"",
             counts={name: count for name, count in counts.items() if count},
             steps=steps,
@@ -84,7 +84,7 @@ class OffsetRange:
 
     def lost(self, reason: str) -> RawBatch:
         """Return the rejected record that reports why the records of the range are missing."""
-        where, count = _place(self.topic, self.partition, self.begin), self.end - self.begin
+        where, count = self._place(self.begin), self.end - self.begin
         text = f"{count} records from offset {self.begin} to {self.end - 1} are missing: {reason}"
         if reason in _UNCOUNTED:
             text = reason
@@ -104,6 +104,9 @@ class OffsetRange:
     def _number(self, offset: int) -> int:
         return (self.partition << PARTITION_SHIFT) + offset + self.shift
 
+    def _place(self, offset: int) -> str:
+        return _place(self.topic, self.partition, offset, self.shift)
+
 
 def located(topic: str, number: int, landmark: Landmark | None) -> str:
     """Return the partition and the offset of a row.
@@ -115,8 +118,13 @@ def located(topic: str, number: int, landmark: Landmark | None) -> str:
     """
     partition, own = divmod(number, 1 << PARTITION_SHIFT)
     of, shift = map(int, landmark[1].split()[:2]) if landmark else (-1, 0)
-    return _place(topic, partition, own - shift) if of == partition else f"{topic}[{partition}], row {own}"
+    return _place(topic, partition, own - shift, shift) if of == partition else f"{topic}[{partition}], row {own}"
 
 
-def _place(topic: str, partition: int, offset: int) -> str:
-    return f"{topic}[{partition}]@{offset}"
+def _place(topic: str, partition: int, offset: int, shift: int) -> str:
+    """Return the place of a record, which no other one of the topic's name has.
+
+    A topic that was created again, or a partition that was cut, has offsets for the second time; the shift is then positive.
+    """
+    again = f", row {offset + shift}" if shift > 0 else ""
+    return f"{topic}[{partition}]@{offset}{again}"

@@ -237,7 +237,7 @@ class TopicSource(SplitSource):
             if time.monotonic() - since > SHORT_FOR:
                 del self._short[key]
                 yield _split(topic.id, part, begin, begin + 1, shift, lost=CUT), 1
-                reached[part] = [cut, shift + begin + 1 - cut]
+                reached[part] = [cut, max(shift + begin + 1 - cut, 1)]  # positive: these offsets are read again
 
     def _ranges(self, topic: Topic, part: int, reached: Sequence[int], high: int, budget: int) -> list[Found]:
         begin, shift = reached

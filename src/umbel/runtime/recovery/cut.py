@@ -204,6 +204,12 @@ def folders_of_links(deployment: Deployment) -> list[Path]:
     return [each / LINKS for each in folders]
 
 
+def discard_links(deployment: Deployment) -> None:
+    """Delete the pinned files of a killed backup; the lock of backups is held."""
+    for each in folders_of_links(deployment):
+        shutil.rmtree(each, ignore_errors=True)
+
+
 def _device(folder: Path) -> int:
     return folder.stat().st_dev
 

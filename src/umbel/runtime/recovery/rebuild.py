@@ -11,9 +11,10 @@ import sys
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from umbel.catalog import tables as t
+from umbel.catalog.replays import REPLAYS
 from umbel.errors import Damaged, InvalidValue, NotSupported, UnknownName, did_you_mean
 from umbel.graph.graph import MAIN, Graph, GraphNode
 from umbel.log.segments import ORIGIN, read_oldest
@@ -31,7 +32,7 @@ from umbel.state.file import FileStore
 from umbel.state.port import Store
 from umbel.state.urls import open_store
 
-_OF_STATE = frozenset({STORE, NEW_STORE, FORMER_STORE, BACKFILL, COMPLETE})
+_OF_STATE = frozenset({STORE, NEW_STORE, FORMER_STORE, BACKFILL, COMPLETE, REPLAYS})
 """The settings that belong to the state."""
 
 
@@ -205,6 +206,9 @@ def _forget_progress(deployment: Deployment) -> None:
     with deployment.catalog.sessions.begin() as session:
         for row in (t.BatchRow, t.Counter, t.BackfillRow, t.Removal):
             session.execute(delete(row))
+        # as after a change of their sources: a record that is accepted now must not come from its dead letter as well
+        of_sources = update(t.DeadLetterRow).where(t.DeadLetterRow.source >= 0)
+        session.execute(of_sources.values(origin="", replay=None))
         names = session.scalars(select(t.SettingRow.name)).all()
         stores = [session.get(t.SettingRow, name) for name in (STORE, FORMER_STORE, NEW_STORE)]
         former = next((row.value for row in stores if row is not None), None)
