@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
@@ -142,6 +143,10 @@ class Dataset(Defined[DatasetDefinition, DatasetBody], Rows):
         return of_dataset(self._record)
 
     def __digest__(self) -> str:
+        return self.__fingerprint__
+
+    @cached_property
+    def __fingerprint__(self) -> str:
         return fingerprint(self._record.name, self._record.version, self._record.schema)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 from umbel.definitions.records import DatasetDefinition, FeaturesetDefinition, Metadata
@@ -59,10 +61,27 @@ class Defined(Generic[Record, Parts]):
     def __class_members__(self) -> Mapping[str, Any]:
         return self._body.members
 
-    def __with_members__(self, names: Container[str]) -> tuple[object, ...]:
-        body = self._body.bare()
-        members = {name: each for name, each in body.members.items() if name in names}
-        return (type(self), (replace(self._record, **self._unpickled), replace(body, members=members)))
+    def __with_members__(self, names: AbstractSet[str], part: object = None) -> tuple[object, ...]:
+        """Return how to make the object with the members in `names`.
+
+        Args:
+            names: of members.
+            part: what is unpickled as the object without members, if there is that.
+        """
+        found = self.__bare_body__.members.keys() & names
+        members = {name: each for name, each in self.__bare_body__.members.items() if name in found} if found else {}
+        if part is not None:
+            return _joined, (part, members)
+        return type(self), (replace(self._record, **self._unpickled), replace(self.__bare_body__, members=members))
+
+    def __without_members__(self) -> tuple[tuple[object, ...], list[Any]]:
+        """Return the arguments that make the object without members, and the annotations of its columns."""
+        body = replace(self.__bare_body__, members={})
+        return (replace(self._record, **self._unpickled), body), [each.dtype for each in body.columns]
+
+    @cached_property
+    def __bare_body__(self) -> Parts:
+        return self._body.bare()
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         raise InvalidType(
@@ -71,4 +90,13 @@ class Defined(Generic[Record, Parts]):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (replace(self._record, **self._unpickled), self._body.bare()))
+        return (type(self), (replace(self._record, **self._unpickled), self.__bare_body__))
+
+
+def _joined(bare: Defined[Any, Any], members: Mapping[str, Any]) -> Defined[Any, Any]:
+    if not members:
+        return bare
+    kind: Any = type(bare)
+    own = vars(bare)
+    joined: Defined[Any, Any] = kind(own["_record"], replace(own["_body"], members=members))
+    return joined

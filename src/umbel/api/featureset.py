@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import FrameType
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -111,6 +112,10 @@ class Featureset(Defined[FeaturesetDefinition, FeaturesetBody]):
         return of_featureset(self._record)
 
     def __digest__(self) -> str:
+        return self.__fingerprint__
+
+    @cached_property
+    def __fingerprint__(self) -> str:
         return fingerprint(self._record.name, [(each.name, each.dtype) for each in self._record.features])
 
 

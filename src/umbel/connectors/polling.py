@@ -82,16 +82,16 @@ class Poller:
         self.trouble = ""
         """The error of the last attempt; empty if it succeeded."""
         self._pending, self._pending_since = "", 0.0
-        self._renewed_at = time.monotonic()
+        self._started_at = self._renewed_at = time.monotonic()
         self._stopped, self._idle = threading.Event(), threading.Event()
         self._failures, self._reported, self._retry_at = 0, "", 0.0
         self._thread = threading.Thread(target=self._run, name=f"poll {source.title}", daemon=True)
         self._thread.start()
 
-    def renew(self, patience: float) -> None:
-        """Note that a batch is being planned; wait a little for the first read."""
+    def renew(self, patience: float = 0.0) -> None:
+        """Note that a batch is being planned; wait a little after the start for rows."""
         self._renewed_at = time.monotonic()
-        self._idle.wait(patience)
+        self._idle.wait(max(0.0, self._started_at + patience - self._renewed_at))
 
     def advance(self, part: int) -> None:
         """Note the last part that the batches planned so far read."""

@@ -132,8 +132,15 @@ class SplitSource(Protocol):
         del position
         return ()
 
+    def read_ahead(self) -> None:
+        """Begin to read, beside other sources; called before any of them is planned."""
+        return
+
     def tend(self) -> None:
-        """Read ahead; called before each `plan`, by the process that plans batches alone."""
+        """Wait a little for rows read ahead.
+
+        Called before each `plan`, by the process that plans batches alone.
+        """
         return
 
     def retire(self) -> None:

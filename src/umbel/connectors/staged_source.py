@@ -68,6 +68,9 @@ class StagedSource(SplitSource):
     def is_loading(self) -> bool:
         return not self.stage.state().get("loaded", False)
 
+    def read_ahead(self) -> None:
+        poller_of(self).renew()
+
     def tend(self) -> None:
         poller_of(self).renew(PATIENCE)
 

@@ -2,7 +2,8 @@
 
 Records are written by the name of their class within umbel, or as `distribution/module:Class` for a class that another package
 registers, and their fields by name; fields equal to their default are omitted.
-Operators are written once each, parents first. User functions and struct classes are pickled by value.
+Operators are written once each, parents first. User functions and struct classes are pickled by value; datasets and featuresets
+that functions refer to are pickled once each, as parts.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def dump(definitions: Definitions) -> bytes:
     message.datasets.extend(writer.record(each) for each in definitions.datasets.values())
     message.featuresets.extend(writer.record(each) for each in definitions.featuresets.values())
     message.nodes.extend(writer.nodes)
+    message.parts.extend(writer.parts)
     return message.SerializeToString(deterministic=True)
 
 
@@ -77,7 +79,7 @@ def load(data: bytes) -> Definitions:
         message.ParseFromString(data)
     except DecodeError as error:
         raise InvalidValue(f"these bytes are not definitions: {error}") from None
-    reader = _Reader(message.nodes)
+    reader = _Reader(message.nodes, message.parts)
     datasets = [reader.record(each) for each in message.datasets]
     featuresets = [reader.record(each) for each in message.featuresets]
     env = reader.value(message.env)
@@ -88,6 +90,7 @@ class _MessageWriter:
     def __init__(self) -> None:
         self.nodes: list[wire.Node] = []
         self._positions: dict[int, int] = {}
+        self.parts: dict[bytes, int] = {}
 
     def record(self, value: Any) -> wire.Record:
         declared = [item for item in _init_fields(value) if not _is_default(item, getattr(value, item.name))]
@@ -171,6 +174,7 @@ class _MessageWriter:
                 digest=pickled.digest,
                 payload=pickled.payload,
                 requirements=pickled.requirements,
+                parts=[self.parts.setdefault(each, len(self.parts)) for each in pickled.parts],
             )
         )
 
@@ -192,7 +196,8 @@ class _MessageWriter:
 
 
 class _Reader:
-    def __init__(self, nodes: Iterable[wire.Node]) -> None:
+    def __init__(self, nodes: Iterable[wire.Node], parts: Iterable[bytes]) -> None:
+        self._parts = tuple(parts)
         self._operators: list[Operator] = []
         for node in nodes:
             parents = tuple(self._operators[position] for position in node.parents)
@@ -244,8 +249,9 @@ class _Reader:
         return _found(message.type)[message.name]
 
     def _function(self, message: wire.Function) -> UserFunction:
-        parts = (message.name, message.where, message.digest, message.payload, tuple(message.requirements))
-        return UserFunction.arrived(PickledFunction(*parts))
+        parts = tuple(self._parts[number] for number in message.parts)
+        known = (message.name, message.where, message.digest, message.payload, tuple(message.requirements))
+        return UserFunction.arrived(PickledFunction(*known, parts))
 
     def _expression(self, text: str) -> Expr:
         return Expr.from_record(json.loads(text))

@@ -149,6 +149,7 @@ class References:
         packages: the top-level names of the installed packages found.
         names: every attribute name in the code.
         imported: the user's own modules that functions import in their bodies, by name.
+        owners: the datasets and featuresets found.
     """
 
     def __init__(self) -> None:
@@ -160,7 +161,7 @@ class References:
         self._mentioned: list[frozenset[str]] = []
         self._visited: set[tuple[str, frozenset[str]]] = set()
         self._path: list[str] = []
-        self._owners: list[Any] = []
+        self.owners: list[Any] = []
 
     def text(self, value: Any, name: str = "") -> str:
         """Return a text that changes exactly when the behaviour of `value` does."""
@@ -199,9 +200,9 @@ class References:
         while True:
             new = {
                 (place, name): member
-                for place, owner in enumerate(self._owners)
-                for name, member in owner.__class_members__().items()
-                if name in self.names and (place, name) not in known
+                for place, owner in enumerate(self.owners)
+                for name, member in _mentioned(owner.__class_members__(), self.names)
+                if (place, name) not in known
             }
             if not new:
                 return ",".join(known.values())
@@ -270,7 +271,7 @@ class References:
 
     def _instance(self, value: Any) -> str:
         if hasattr(type(value), "__class_members__"):
-            self._owners.append(value)
+            self.owners.append(value)
         digest = getattr(type(value), "__digest__", None)
         if digest is not None:
             return f"#{digest(value)}"
@@ -295,6 +296,12 @@ class References:
             f"'{path}' (a {type(value).__name__}) cannot travel with the function that refers to it: {error}",
             hint="create files, locks, connections and sessions inside the function",
         )
+
+
+def _mentioned(members: Mapping[str, Any], names: AbstractSet[str]) -> list[tuple[str, Any]]:
+    """Return the members in `names`, in their order; most functions mention none of many."""
+    found = members.keys() & names
+    return [item for item in members.items() if item[0] in found] if found else []
 
 
 def _content(cell: types.CellType) -> Any:

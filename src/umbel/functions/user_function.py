@@ -5,15 +5,17 @@ from __future__ import annotations
 import builtins
 import importlib.metadata
 import io
+import pickle
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
+from functools import _lru_cache_wrapper, cache, cached_property, lru_cache, partial
 from importlib.util import resolve_name
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cloudpickle
 
@@ -25,6 +27,8 @@ from umbel.types.records import Struct, structs_in, with_classes
 from umbel.types.structs import is_struct, struct_type
 
 _BY_VALUE = threading.Lock()
+_PARTS: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
+_LOADED: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class PickledFunction:
         digest: 16 hexadecimal characters, equal for equal behaviour.
         payload: the pickled function, and its includes followed by the struct classes it refers to.
         requirements: installed packages it needs, as `name==version`.
+        parts: the datasets and featuresets it refers to, pickled; functions that refer to the same one share its bytes.
     """
 
     name: str
@@ -44,6 +49,7 @@ class PickledFunction:
     digest: str
     payload: bytes
     requirements: tuple[str, ...] = ()
+    parts: tuple[bytes, ...] = ()
 
 
 class UserFunction:
@@ -101,10 +107,13 @@ class UserFunction:
         try:
             digest = digest_of(walk, self.func, self.includes)
             structs = filter(is_struct, walk.classes)
-            payload = _packed((self.func, (*self.includes, *structs)), walk)
+            parts = {id(each): _part(each) for each in walk.owners}
+            payload = _packed((self.func, (*self.includes, *structs)), walk, list(parts))
         except InvalidValue as error:
             raise InvalidValue(f"function '{self.name}': {error.message}", where=self.where, hint=error.hint) from error
-        return PickledFunction(self.name, self.where, digest, payload, tuple(_requirements(walk)))
+        return PickledFunction(
+            self.name, self.where, digest, payload, tuple(_requirements(walk)), tuple(parts.values())
+        )
 
     @property
     def digest(self) -> str:
@@ -144,19 +153,43 @@ class _Arrived(UserFunction):
 
     @cached_property
     def _unpacked(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return cloudpickle.loads(self.pickled.payload)  # type: ignore[no-any-return]
+        return _Unpacker(self.pickled).load()  # type: ignore[no-any-return]
+
+
+class _Unpacker(pickle.Unpickler):
+    """An unpickler for user functions, with the datasets and featuresets they share."""
+
+    def __init__(self, pickled: PickledFunction) -> None:
+        super().__init__(io.BytesIO(pickled.payload))
+        self.parts = pickled.parts
+
+    def persistent_load(self, number: int) -> Any:
+        payload = self.parts[number]
+        found = _LOADED.get(payload)
+        if found is None:
+            kind, arguments = pickle.loads(payload)
+            found = _LOADED.setdefault(payload, kind(*arguments))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _PartNumber:
+    """A part of a pickled function, by its position."""
+
+    number: int
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
     """A pickler for user functions.
 
     It replaces an `lru_cache` by its function and options, and modules and dataset classes by the members the code mentions.
-    Functions get the modules that they import in their bodies.
+    Functions get the modules that they import in their bodies. Datasets and featuresets that are parts are left to them.
     """
 
-    def __init__(self, file: io.BytesIO, walk: References) -> None:
+    def __init__(self, file: io.BytesIO, walk: References, parts: Sequence[int]) -> None:
         super().__init__(file)
         self.names = walk.names
+        self.parts = {each: _PartNumber(number) for number, each in enumerate(parts)}
         self.importer = _Importer(walk.imported) if walk.imported else None
 
     def reducer_override(self, obj: Any) -> Any:
@@ -164,7 +197,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             options = obj.cache_parameters()
             return _cached, (obj.__wrapped__, options["maxsize"], options["typed"])
         if hasattr(type(obj), "__class_members__"):
-            return obj.__with_members__(self.names)
+            return obj.__with_members__(self.names, self.parts.get(id(obj)))
         if isinstance(obj, types.ModuleType) and is_own(obj.__name__):
             return _module, (obj.__name__,), mentions(obj, self.names), None, None, _fill
         if type(obj) in REDUCERS:
@@ -173,6 +206,9 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, types.FunctionType) and isinstance(reduced, tuple):
             return self._with_globals(obj, *reduced)
         return reduced
+
+    def persistent_id(self, obj: Any) -> int | None:
+        return obj.number if type(obj) is _PartNumber else None
 
     def _with_globals(self, function: types.FunctionType, make: Any, arguments: Any, state: Any, *rest: Any) -> Any:
         state[1]["__globals__"] |= used_globals(function)  # cloudpickle does not look into bodies of classes
@@ -223,11 +259,23 @@ def _fill(module: types.ModuleType, parts: dict[str, Any]) -> None:
     vars(module).update(parts)
 
 
-def _packed(value: Any, walk: References) -> bytes:
+def _part(owner: Any) -> bytes:
+    """Return a dataset or featureset without members, pickled once for all functions."""
+    found = _PARTS.get(owner)
+    if found is None:
+        walk = References()
+        arguments, annotations = owner.__without_members__()
+        with suppress(InvalidValue):  # finds the modules of struct classes
+            walk.text(annotations)
+        found = _PARTS.setdefault(owner, _packed((type(owner), arguments), walk))
+    return found
+
+
+def _packed(value: Any, walk: References, parts: Sequence[int] = ()) -> bytes:
     buffer = io.BytesIO()
     with _by_value(walk.modules):
         try:
-            _Packer(buffer, walk).dump(value)
+            _Packer(buffer, walk, parts).dump(value)
         except Exception as error:
             raise walk.refusal(value[0], error) from error
     return buffer.getvalue()
@@ -248,8 +296,17 @@ def _by_value(names: set[str]) -> Iterator[None]:
 
 def _requirements(walk: References) -> Iterator[str]:
     for package in sorted(walk.packages - set(sys.stdlib_module_names)):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            yield f"{package}=={importlib.metadata.version(package)}"
+        version = _installed_version(package)
+        if version is not None:
+            yield f"{package}=={version}"
+
+
+@cache
+def _installed_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _written(func: Any) -> Any:

@@ -223,7 +223,7 @@ def _examine(deployment: Deployment, now: Graph, graph: Graph) -> None:
     errors = ErrorCollector("commit")
     for opened in open_sources(deployment.directory, graph):
         if known.get(opened.key) != opened.definition:
-            with errors.noted(), located(opened.definition.location):
+            with errors.noted(), located(opened.definition.location), opened.requesting():
                 opened.reading.examine()
     errors.check(f"{len(errors.found)} sources cannot be read")
 

@@ -249,7 +249,8 @@ class _Histories:
     def _size(self, each: OpenedSource) -> SourceSize:
         if each.key not in self._sizes:
             try:
-                found = each.reading.measure(None)
+                with each.requesting():
+                    found = each.reading.measure(None)
             except (OSError, Transient) as error:
                 self.notes.append(
                     f"the source of {each.dataset} does not answer, its rows are not known: {error!s:.300}"

@@ -110,6 +110,9 @@ class Plannable(Protocol):
     def unread_partitions(self, position: Position | None) -> Collection[str]:
         """Return the partitions with rows beyond a position, as of the last `plan`."""
 
+    def read_ahead(self) -> None:
+        """Begin to read; called for all sources before the first is planned."""
+
     def plan(self, position: Position | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Position]:
         """Return splits with their sizes, of about `budget` bytes, and the next position."""
 
@@ -130,10 +133,12 @@ class _Budget:
     def shares(self, sources: Sequence[Plannable], late: Container[str], turn: int) -> Iterator[tuple[Plannable, int]]:
         """Yield sources with the bytes that each may plan, 0 for none.
 
-        Sources that keep up come first: reading an old source again must not delay the live ones meanwhile. Late sources share
-        the rest of the budget, a quarter of it at least, and take turns in being first.
+        All begin to read before the first is planned. Sources that keep up come first: reading an old source again must not delay
+        the live ones meanwhile. Late sources share the rest of the budget, a quarter of it at least, and take turns.
         """
         whole = self.left
+        for source in sources:
+            source.read_ahead()
         for source in sources:
             if source.key not in late:
                 yield source, max(self.left, 0)

@@ -76,6 +76,9 @@ class ReplaySource:
         """The key of its position: the number of the last replay that was planned."""
         return f"replay:{self.dataset}/{self.source}"
 
+    def read_ahead(self) -> None:
+        """Begin to read: letters are there."""
+
     def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
         """Return the splits of all replays after a position: their number is bounded."""
         del budget

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from umbel.errors import NotSupported, Transient
 from umbel.formats.raw_batch import RawBatch
 from umbel.graph.graph import Graph
 from umbel.ingestion.rows import requested
+from umbel.runtime.silence import SilentSystems
 from umbel.types.dtype import DType
 
 LONGEST_WAIT = 10.0
@@ -36,6 +38,7 @@ class OpenedSource:
         source: its ordinal among the dataset's sources.
         reading: its reading side.
         definition: as committed.
+        silent: the systems that keep requests waiting, of all sources that are read together.
         trouble: why it does not answer; empty if it does.
     """
 
@@ -44,6 +47,7 @@ class OpenedSource:
     reading: SplitSource
     definition: SourceDefinition
     key: str
+    silent: SilentSystems = field(default_factory=SilentSystems, repr=False)
     trouble: str = ""
     _failures: int = 0
     _rest_until: float = 0.0
@@ -88,6 +92,15 @@ class OpenedSource:
         """The description of its connector, for messages."""
         return self.definition.connector.title
 
+    def read_ahead(self) -> None:
+        """Begin to read beside other sources."""
+        if time.monotonic() >= self._rest_until:
+            self.reading.read_ahead()
+
+    def requesting(self) -> AbstractContextManager[None]:
+        """Return a context for requests, which fail at once while the system is silent."""
+        return self.silent.noted(self.reading.failure_domain)
+
     def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
         """Return new splits with their sizes, and the position after them.
 
@@ -97,7 +110,8 @@ class OpenedSource:
             return (), position
         self.reading.tend()
         try:
-            found, reached = self.reading.plan(position, budget)
+            with self.requesting():
+                found, reached = self.reading.plan(position, budget)
         except Transient as error:
             self.trouble, self._failures = str(error), self._failures + 1
             self._rest_until = time.monotonic() + min(LONGEST_WAIT, 0.25 * 2 ** min(self._failures, 10))
@@ -131,13 +145,14 @@ def open_sources(directory: Path, graph: Graph) -> Iterator[OpenedSource]:
     Raises:
         NotSupported: this version cannot read such a connector.
     """
+    silent = SilentSystems()
     for each in graph.sources():
         try:
             options = read_options(directory, graph.datasets[each.dataset], each.key, each.definition)
             reading = each.definition.connector.reader_of(options)
         except NotSupported as error:
             raise NotSupported(f"dataset '{each.dataset}': {error.message}", hint=error.hint) from None
-        yield OpenedSource(each.dataset, each.ordinal, reading, each.definition, each.key)
+        yield OpenedSource(each.dataset, each.ordinal, reading, each.definition, each.key, silent)
 
 
 def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: SourceDefinition) -> ReadOptions:

@@ -101,7 +101,8 @@ def _have_rows(deployment: Deployment, graph: Graph, entries: set[str]) -> bool:
 
 def _has_any(opened: Any) -> bool:
     try:
-        found, _ = opened.reading.plan(None, 1)
+        with opened.requesting():
+            found, _ = opened.reading.plan(None, 1)
     except (OSError, Transient):
         return True  # the worker, which tries again, will find out
     return bool(found) or opened.is_loading
@@ -306,8 +307,9 @@ def _parts(deployment: Deployment, graph: Graph, each: Waiting) -> Iterator[_Par
 def _rows(opened: Any, position: Any) -> tuple[int, int]:
     """Return the read rows of a source and all rows, zeros for unknown."""
     try:
-        total = opened.reading.measure(None).rows
-        left = opened.reading.measure(position).rows if total else 0
+        with opened.requesting():
+            total = opened.reading.measure(None).rows
+            left = opened.reading.measure(position).rows if total else 0
     except (OSError, Transient):
         return 0, 0
     return (max(0, total - left), total) if total and left is not None else (0, 0)
@@ -315,7 +317,8 @@ def _rows(opened: Any, position: Any) -> tuple[int, int]:
 
 def _bytes(opened: Any, position: Any) -> int:
     try:
-        found, _ = opened.reading.plan(position, EVERYTHING)
+        with opened.requesting():
+            found, _ = opened.reading.plan(position, EVERYTHING)
     except (OSError, Transient):
         return 0
     return sum(size for _, size in found)

@@ -137,6 +137,9 @@ class Counting:
     dataset, source, key, trouble = "D", 0, "k", ""
     is_bounded = has_ended = is_loading = loads_unordered = False
 
+    def read_ahead(self) -> None:
+        pass
+
     def plan(self, position: int | None, _: int) -> tuple[Any, int]:
         return [({"begin": position or 0}, 10)], (position or 0) + 1
 

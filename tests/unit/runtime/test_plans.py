@@ -31,6 +31,9 @@ class Numbers:
     dataset, source, key, trouble = "D", 0, "k", ""
     is_bounded = has_ended = is_loading = loads_unordered = False
 
+    def read_ahead(self) -> None:
+        pass
+
     def plan(self, position: int | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], int]:
         at = (position or 0) + 1
         return [({"begin": at * 1000}, 10)], at
@@ -59,6 +62,16 @@ def test_a_changed_byte_is_noticed_wherever_it_is(plans: Plans, tmp_path: Path) 
                 plans.read(3)
     path.write_bytes(whole)
     assert plans.read(3).positions == {"k": 3}
+
+
+def test_all_sources_are_read_ahead_before_the_first_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[str]()
+    monkeypatch.setattr(Numbers, "read_ahead", lambda _: calls.append("read ahead"))
+    monkeypatch.setattr(Numbers, "plan", lambda *_: calls.append("plan") or ([], 0))
+    Plans(tmp_path / "plans", lambda: (1, [Numbers(), Other()]), lambda: 100, lambda: False).next(0)
+    assert calls == ["read ahead", "read ahead", "plan", "plan"]
 
 
 class Unordered(Numbers):

@@ -85,18 +85,20 @@ class Constant(_message.Message):
     def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Function(_message.Message):
-    __slots__ = ("name", "where", "digest", "payload", "requirements")
+    __slots__ = ("name", "where", "digest", "payload", "requirements", "parts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     where: str
     digest: str
     payload: bytes
     requirements: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., where: _Optional[str] = ..., digest: _Optional[str] = ..., payload: _Optional[bytes] = ..., requirements: _Optional[_Iterable[str]] = ...) -> None: ...
+    parts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., where: _Optional[str] = ..., digest: _Optional[str] = ..., payload: _Optional[bytes] = ..., requirements: _Optional[_Iterable[str]] = ..., parts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Pickled(_message.Message):
     __slots__ = ("name", "payload")
@@ -115,15 +117,17 @@ class Node(_message.Message):
     def __init__(self, operator: _Optional[_Union[Record, _Mapping]] = ..., parents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Definitions(_message.Message):
-    __slots__ = ("version", "nodes", "datasets", "featuresets", "env")
+    __slots__ = ("version", "nodes", "datasets", "featuresets", "env", "parts")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     DATASETS_FIELD_NUMBER: _ClassVar[int]
     FEATURESETS_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     version: str
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     datasets: _containers.RepeatedCompositeFieldContainer[Record]
     featuresets: _containers.RepeatedCompositeFieldContainer[Record]
     env: Value
-    def __init__(self, version: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., datasets: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., featuresets: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., env: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    parts: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, version: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., datasets: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., featuresets: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., env: _Optional[_Union[Value, _Mapping]] = ..., parts: _Optional[_Iterable[bytes]] = ...) -> None: ...
