@@ -38,6 +38,19 @@ def differences(path: Path, table: DeltaTable) -> Iterator[str]:
             yield f"its table is wrong about {', '.join(wrong)} of {name}"
 
 
+def spread_of(table: DeltaTable) -> list[tuple[datetime, datetime, int]]:
+    """Return the first and the last instant of each file, and its number of rows.
+
+    Files of which the table does not say when their rows were are left out.
+
+    Args:
+        table: the table.
+    """
+    files = pl.DataFrame(table.get_add_actions(flatten=True))
+    names = f"min.{AT}", f"max.{AT}", "num_records"
+    return list(files.select(names).drop_nulls().iter_rows()) if set(names) <= set(files.columns) else []
+
+
 def _compared(file: Path, name: str, said: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what is said of a file beside what is so."""
     metadata = pq.read_metadata(file)

@@ -27,7 +27,7 @@ import polars as pl
 
 from umbel.errors import Damaged, Transient
 from umbel.log.change_files import MONTH, ChangeLogFile, added, batch_of, in_order, iso, may_have, prefix_of
-from umbel.log.change_statistics import differences
+from umbel.log.change_statistics import differences, spread_of
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
 from umbel.log.file_checksums import FileSums
 from umbel.log.nesting import stored, stored_frame, to_storage_frame
@@ -44,6 +44,8 @@ TAIL = "umbel-tail"
 ERASED = "umbel-erased"
 """The application transaction of rewriting; its number is the number of rows that are gone."""
 
+TAIL_PARTS = 64
+"""In how many parts the rows of a tail are taken to tell when they were."""
 ROW_GROUP = 131_072
 SMALL_FILE = 32 << 20
 MANY_FILES = 64
@@ -249,6 +251,20 @@ class ChangeLog:
         recent = tail.read(_version(table, TAIL))
         rows, size = (0, 0) if files.is_empty() else (files["num_records"].sum(), files["size_bytes"].sum())
         return int(rows) + (0 if recent is None else recent.height), int(size) + tail.size()[1]
+
+    def spread(self, tail: FileTail) -> list[tuple[datetime, datetime, int]]:
+        """Return how the changes are spread over time.
+
+        The first and the last instant of each file and of parts of the tail, with the number of rows.
+        """
+        table = self.table()
+        found = [] if table is None else spread_of(table)
+        recent = tail.read(_version(table, TAIL))
+        if recent is not None:
+            ordered = recent[AT].sort()
+            parts = ordered.to_frame().with_row_index().group_by(pl.col("index") * TAIL_PARTS // ordered.len())
+            found += parts.agg(pl.col(AT).min().alias("first"), pl.col(AT).max(), pl.len()).drop("index").rows()
+        return found
 
     def check(self, tail: ChangeTail | None = None, *, deep: bool = False) -> None:
         """Verify that the minimum expected content exists.

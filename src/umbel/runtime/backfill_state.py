@@ -47,6 +47,10 @@ class BackfillState:
         most: about how many rows any step may read, since a larger one has ended the worker; 0 without a bound.
         epoch: the worker that runs the step that was begun, None for none.
         ended: how often that step has ended a worker.
+        instants: up to which results that wait for the watermark are emitted in steps of their own, in µs; None before all
+            history was read.
+        clocks: those of the step that emits them if it was begun, by state id: a step that is run again emits the same.
+        passed: the instant up to which each operator has emitted them, in ISO form, by its state id.
     """
 
     state_ids: tuple[str, ...] = ()
@@ -73,6 +77,9 @@ class BackfillState:
     most: int = 0
     epoch: int | None = None
     ended: int = 0
+    instants: Sequence[int] | None = None
+    clocks: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    passed: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, noted: Mapping[str, Any] | None) -> BackfillState:
@@ -200,12 +207,44 @@ class BackfillState:
             part_rows=self.part_rows,
             divisor=self.divisor,
             most=most,
+            instants=self.instants,
+            passed=self.passed,
+        )
+
+    def emitted(
+        self,
+        seen: Mapping[str, str],
+        moved: Mapping[str, Sequence[int]],
+        passed: Mapping[str, str],
+        seconds: float,
+    ) -> BackfillState:
+        """Return the state after a step that emitted results that waited.
+
+        Args:
+            seen: the largest event time each timed operator has read, in ISO form.
+            moved: how far back operators have moved rows.
+            passed: the instant up to which operators have emitted them, in ISO form.
+            seconds: how long it took.
+        """
+        return replace(
+            self,
+            step=self.step + 1,
+            seen=seen,
+            moved=moved,
+            passed={**self.passed, **passed},
+            seconds=self.seconds + seconds,
+            instants=(self.instants or ())[1:],
+            clocks={},
+            failures=0,
+            error="",
+            epoch=None,
+            ended=0,
         )
 
     @property
     def is_begun_in_driver(self) -> bool:
         """True if a step was begun that runs in the driver."""
-        return self.in_driver and self.end > self.position
+        return bool(self.clocks) or (self.in_driver and self.end > self.position)
 
     @property
     def plain(self) -> dict[str, Any]:

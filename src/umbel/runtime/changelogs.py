@@ -226,6 +226,10 @@ class ChangeLogs:
         """Return the number of changes in a log and their bytes, by its metadata."""
         return self._log(node).measure(self._tail(node))
 
+    def spread(self, node: GraphNode) -> list[tuple[datetime, datetime, int]]:
+        """Return how the changes of a log are spread over time; see `ChangeLog.spread`."""
+        return self._log(node).spread(self._tail(node))
+
     def drop(self, log: str) -> None:
         """Delete a log, by its name."""
         shutil.rmtree(self._folder / log, ignore_errors=True)

@@ -180,6 +180,11 @@ class EventTimeProgress:
             clocks[node.number] = Clock(marks.before[node.number], stream_time, parents, waits=True)
         return clocks
 
+    def until(self, instant: datetime) -> Self:
+        """Return the progress where no source has reached more than an instant, nor its end."""
+        newest = {source: min(self._reached(source), instant) for source in self.newest}
+        return replace(self, newest=newest, ramps={}, ended=frozenset())
+
     def move(self, graph: Graph, moved: Mapping[int, Moved]) -> list[tuple[GraphNode, Moved, datetime]]:
         """Record by how much operators have moved rows back.
 

@@ -36,12 +36,12 @@ from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
 from umbel.runtime.retries import has_lost
 from umbel.runtime.sink_ids import begin_anew
+from umbel.spark.backfill_beside import StepBeside
 from umbel.spark.backfill_step import (
     LAST_ROWS,
     LEAST_ROWS,
     LIVE_ROWS,
     BackfillStep,
-    StepBeside,
     moved_name,
     stream_time_name,
 )
@@ -157,7 +157,7 @@ class Backfill:
         """
         failure = self._ended(graph, revision, waiting)
         state, begun = self._current(graph, stamp, waiting), monotonic()
-        is_read, since, step = False, self._since(state), self._step(revision, stamp, state, waiting)
+        is_finishing, since, step = False, self._since(state), self._step(revision, stamp, state, waiting)
         try:
             if failure is not None:
                 raise failure
@@ -167,10 +167,10 @@ class Backfill:
             if is_live and self._is_far(state.sizes(sizes).left(state.position)) and not state.is_begun_in_driver:
                 self._beside = StepBeside(step, state, sizes, since, waiting)
                 return None
-            is_read = step.run(state, sizes, since, is_live=is_live)
+            is_finishing = step.go_on(state, sizes, time, since, is_live=is_live)
             self._timed = state.step + 1, monotonic()
             self._pace.stepped(self._timed[1] - begun)
-            if not is_read:
+            if not is_finishing:
                 return frozenset()
             step.finish(self._deployment.backfill_state(), time)
         except (Fenced, StaleBatch):
@@ -178,7 +178,7 @@ class Backfill:
         except Exception as error:  # noqa: BLE001  the live job goes on; an event is recorded
             if self._stopping.is_set():  # the jobs of the step were cancelled; the next worker runs it again
                 return None
-            if is_read:  # some timers may have fired, and the next try reads more history before them
+            if is_finishing:  # some timers may have fired, and the next try reads more history before them
                 self._begin(graph, step.state_ids, stamp.batch)
             self._failed(error)
             return None

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from umbel.catalog.catalog import JobEpoch
-from umbel.errors import text_of
 from umbel.functions.fingerprint import fingerprint
 from umbel.functions.guarding import guarded
 from umbel.graph.execution import InProcess
@@ -22,6 +20,7 @@ from umbel.graph.stages import Moved, StageOutput, due
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock
 from umbel.runtime import retries
+from umbel.runtime.backfill_emission import begun_emission, clocks_of, progress_of
 from umbel.runtime.backfill_input import Read, taken_in
 from umbel.runtime.backfill_retries import begun_again
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
@@ -106,8 +105,29 @@ class BackfillStep:
         """The worker that runs it."""
         return JobEpoch(JOB, self.stamp.epoch)
 
+    def go_on(
+        self,
+        state: BackfillState,
+        sizes: Mapping[int, int],
+        time: EventTimeProgress,
+        begun: float,
+        *,
+        is_live: bool,
+    ) -> bool:
+        """Run the step; return whether all is done but for the end.
+
+        Args:
+            state: how far it is.
+            sizes: rows of history of each batch that was not read as a whole yet.
+            time: event time as of the batch before.
+            begun: the start of its time, in monotonic seconds.
+            is_live: whether rows arrive that are to be fresh: the step is a small one.
+        """
+        is_read = bool(state.clocks) or self.run(state, sizes, begun, is_live=is_live)
+        return is_read and self.emit(self.deployment.backfill_state(), time, begun, is_live=is_live)
+
     def run(self, state: BackfillState, sizes: Mapping[int, int], begun: float, *, is_live: bool) -> bool:
-        """Run the step; return whether all history is read.
+        """Read more history; return whether all of it is read.
 
         Args:
             state: how far it is.
@@ -118,20 +138,20 @@ class BackfillStep:
         batch_report = self._seen(state)
         if not sizes:
             return True
-        at_once = self._rows_at_once()
-        full = LIVE_ROWS if is_live else at_once * self.slots
+        full = self._full(is_live=is_live)
         state = begun_again(self.deployment, self.graph, state, self._numbered(state), sizes)
         bound = min(full, state.most or full)
-        steps = BatchSizes.of((node.operator for node in self.graph.nodes), LEAST_ROWS, bound)
+        steps = self._sizes(bound)
         limit = min(state.limit or steps.begin, steps.full)
         history = state.sizes(sizes)
         state = self._planned(state, history, limit, in_driver=is_live)
         log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
-        at_once = min(at_once, max(1, limit // self.slots))
+        at_once = min(self._rows_at_once(), max(1, limit // self.slots))
         todo = list(history.slices(state.position, state.end, at_once))
         stamp = self._numbered(state)
         if state.in_driver or self.is_threaded:
-            self._run_here(todo, stamp, batch_report)
+            clocks = clocks_of_step(self.graph, batch_report.result.seen)
+            self._run_here(self._read_here(todo, batch_report), stamp, batch_report, clocks)
         else:
             self._run_in_tasks(todo, stamp, batch_report)
         nodes = self.graph.nodes
@@ -139,17 +159,61 @@ class BackfillStep:
             self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
         self._bury(batch_report.letters, state.step)
         read = history.left(state.position) - history.left(state.end)
-        seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
-        moved = {nodes[number].state_id: each.plain for number, each in batch_report.result.moved.items()}
+        seen, moved = self._plain(batch_report)
         limit = steps.after(limit, read, most(batch_report.result.made))
         most_rows = retries.grown(state.most, read, full) or 0 if state.most else 0
         state = state.completed(read, seen, moved, monotonic() - begun, limit, most_rows)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
 
+    def _full(self, *, is_live: bool) -> int:
+        """Return about how many rows a step reads at most."""
+        return LIVE_ROWS if is_live else self._rows_at_once() * self.slots
+
+    def _sizes(self, full: int) -> BatchSizes:
+        return BatchSizes.of((node.operator for node in self.graph.nodes), LEAST_ROWS, full)
+
     def _numbered(self, state: BackfillState) -> Stamp:
         """Return the stamp of the next step."""
         return Stamp(self.stamp.epoch, BEGINNING + state.step)
+
+    def _plain(self, batch_report: BatchReport) -> tuple[dict[str, str], dict[str, Sequence[int]]]:
+        """Return event times and moves by state id, as they are recorded."""
+        nodes, result = self.graph.nodes, batch_report.result
+        seen = {nodes[number].state_id: at.isoformat() for number, at in result.seen.items()}
+        return seen, {nodes[number].state_id: each.plain for number, each in result.moved.items()}
+
+    def emit(self, state: BackfillState, time: EventTimeProgress, begun: float, *, is_live: bool) -> bool:
+        """Emit some of the results that wait; return whether only the last are left.
+
+        Args:
+            state: of the backfill, after all history is read.
+            time: event time as of the batch before.
+            begun: the start of its time, in monotonic seconds.
+            is_live: whether rows arrive that are to be fresh: the step is a small one.
+        """
+        if not state.clocks:
+            rows = lambda: self._sizes(self._full(is_live=is_live)).begin  # noqa: E731
+            state = begun_emission(self.deployment, self.graph, state, time, rows)
+            self.deployment.catalog.note(BACKFILL, state.plain, self.by)
+        if not state.clocks:
+            return True
+        graph, batch_report, clocks = self.graph, self._seen(state), clocks_of(self.graph, state.clocks)
+        self._run_here(StageOutput(), self._numbered(state), batch_report, clocks)
+        nodes = {node.log: node for node in graph.nodes}
+        with self.deployment.catalog.without_successor(self.by):
+            self.deployment.changes.commit_step(state.step, batch_report.parts, nodes)
+        self._bury(batch_report.letters, state.step)
+        computed = [node for node in graph.nodes if node.state_id in self.state_ids]
+        due_now = due(computed, batch_report.result.seen, clocks)
+        passed = {
+            graph.nodes[number].state_id: at.isoformat()
+            for number, at in due_now.items()
+            if graph.nodes[number].is_final
+        }
+        state = state.emitted(*self._plain(batch_report), passed, monotonic() - begun)
+        self.deployment.catalog.note(BACKFILL, state.plain, self.by)
+        return False
 
     def _planned(self, state: BackfillState, history: HistorySizes, rows: int, *, in_driver: bool) -> BackfillState:
         """Record what a step reads before it begins.
@@ -198,26 +262,30 @@ class BackfillStep:
         for report in later_stages(reading, self.graph, context):
             batch_report.add(report)
 
-    def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
-        """Run the stages over slices of history in this process.
+    def _read_here(self, todo: Sequence[HistorySlice], batch_report: BatchReport) -> StageOutput:
+        """Take slices of history in, in this process.
 
         Slices of a batch that is read part by part are read in turn, others in threads.
         """
         graph, output = self.graph, StageOutput()
-        new_guard = partial(WorkerGuard, self.deployment, has_thread=True)
 
         def read(item: Item) -> tuple[StageOutput, Letters]:
             node, retain = graph.nodes[item[0]], not self.is_threaded
             reading = _reading(self.reader, node, item[1], retain=retain)
-            made, guard = taken_in(node, reading, self.state_ids, new_guard)
+            made, guard = taken_in(node, reading, self.state_ids, self._new_guard)
             return made, Letters.of(guard)
 
         items = [(node.number, each) for node in graph.history_of(self.state_ids) for each in todo]
         for made, letters in in_threads(read, items) if self.is_threaded else map(read, items):
             batch_report.letters.add(letters)
             output.add(made)
-        guard = new_guard()
+        return output
 
+    def _run_here(
+        self, output: StageOutput, stamp: Stamp, batch_report: BatchReport, clocks: Mapping[int, Clock]
+    ) -> None:
+        """Run the stages over what was taken in, in this process."""
+        graph, guard = self.graph, self._new_guard()
         with self.deployment.changes.writing(stamp) as writing:
 
             def write(number: int, frames: Sequence[pl.DataFrame]) -> None:
@@ -226,12 +294,14 @@ class BackfillStep:
             for number, frames in output.logged.items():
                 write(number, frames)
             with guarded(guard):
-                clocks = clocks_of_step(graph, batch_report.result.seen)
                 running = InProcess(graph, self.deployment.store, self.state_ids)
                 result = running.run(output, stamp, clocks, write)
             batch_report.parts += writing.calls.results()
         batch_report.letters.add(Letters.of(guard))
         batch_report.result.add(StageOutput(seen=result.seen, moved=result.moved, made=result.made))
+
+    def _new_guard(self) -> WorkerGuard:
+        return WorkerGuard(self.deployment, has_thread=True)
 
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
         """Emit results that waited for the watermark, and write the change logs.
@@ -243,14 +313,17 @@ class BackfillStep:
             time: event time as of the batch before.
         """
         batch_report = self._seen(state)
-        stamp, graph, clocks = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph, time.clocks(self.graph)
-        changes, nodes, guard = self.deployment.changes, graph.nodes, WorkerGuard(self.deployment, has_thread=True)
+        stamp, graph = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph
+        clocks = (progress_of(state, time, graph) if state.passed else time).clocks(graph)
+        changes, nodes, guard = self.deployment.changes, graph.nodes, self._new_guard()
         with guarded(guard):
             running = InProcess(graph, self.deployment.store, self.state_ids)
             made = running.run(StageOutput(seen=batch_report.result.seen), stamp, clocks)
         computed = [node for node in nodes if node.state_id in self.state_ids]
         # noted apart from the batch's progress: a batch that is run again does not compute history again
-        for number, stream_time in due(computed, made.seen, clocks).items():
+        before = progress_of(state, EventTimeProgress(), graph).stream_times
+        passed = {node.number: before[node.state_id] for node in computed if node.state_id in before}
+        for number, stream_time in {**passed, **due(computed, made.seen, clocks)}.items():
             self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat(), self.by)
         batch_report.result.add(StageOutput(moved=made.moved))
         for number, each in batch_report.result.moved.items():
@@ -272,55 +345,6 @@ class BackfillStep:
             counts, dead = letters.counted(self.graph), letters.written(self.graph)
             job = f"backfill {fingerprint(sorted(self.state_ids))}"[:64]  # a backfill that begins anew counts once
             self.deployment.catalog.bury(job, step, counts, dead, self.by)
-
-
-class StepBeside:
-    """A step that runs in a thread, beside the batches of the live job.
-
-    Args:
-        step: the step, of Spark tasks.
-        state: how far the backfill is.
-        sizes: rows of history of each batch that was not read as a whole yet.
-        since: the start of its time, in monotonic seconds.
-        waiting: the state ids of all operators that wait.
-    """
-
-    def __init__(
-        self, step: BackfillStep, state: BackfillState, sizes: Mapping[int, int], since: float, waiting: frozenset[str]
-    ) -> None:
-        self.revision, self.waiting, self.number, self.ended = step.revision, waiting, state.step, since
-        self.logs = {node.state_id: node.log for node in step.graph.nodes if node.state_id in step.state_ids}
-        self._failure: Exception | None = None
-        self._thread = Thread(target=self._run, args=(step, state, sizes, since), name="backfill", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        """True until it has ended."""
-        return self._thread.is_alive()
-
-    def belongs_to(self, revision: int, waiting: frozenset[str]) -> bool:
-        """Return whether it was begun under a revision, with these operators waiting."""
-        return (self.revision, self.waiting) == (revision, waiting)
-
-    def wait(self, timeout: float | None = None) -> Exception | None:
-        """Wait until it has ended; return why it failed, if it did.
-
-        Args:
-            timeout: seconds to wait at most.
-        """
-        self._thread.join(timeout)
-        return self._failure
-
-    def _run(self, step: BackfillStep, state: BackfillState, sizes: Mapping[int, int], since: float) -> None:
-        try:
-            step.session.sparkContext.setJobGroup(BACKFILL, "backfill beside the stream", interruptOnCancel=True)
-            step.run(state, sizes, since, is_live=False)
-        except Exception as error:  # noqa: BLE001  raised again between two batches
-            self._failure = error
-        except BaseException as error:  # noqa: BLE001  a panic of Polars: the step has not succeeded
-            self._failure = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
-        self.ended = monotonic()
 
 
 def clocks_of_step(graph: Graph, seen: Mapping[int, datetime]) -> dict[int, Clock]:
