@@ -10,7 +10,7 @@ import pytest
 from tests.connectors.s3_shop import Place, lines, place
 from tests.connectors.test_s3_files import SCHEMA, encoded, reader, users
 from tests.unit.connectors.reading import Read, read
-from umbel.connectors import objects
+from umbel.connectors import file_source, objects
 from umbel.connectors.objects import ObjectFile
 from umbel.formats import chunks, files, unpacking
 
@@ -88,3 +88,54 @@ def test_what_was_read_of_an_overwritten_object_stays(
     assert found == list(range(len(found)))
     assert len(found) > 10
     assert lost.raw.rejects["reason"].to_list() == ["the object was overwritten before it was read"]
+
+
+@pytest.mark.parametrize("form", ["json.gz", "json.zst", "avro"])
+def test_a_compressed_object_is_read_in_pieces(
+    place: Place, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece of text goes on in the object where the one before ends: it is not fetched anew."""
+    sizes, fetch = list[int](), ObjectFile.fetch
+
+    def fetched(file: ObjectFile, begin: int, end: int) -> bytes:
+        sizes.append(end - begin)
+        return fetch(file, begin, end)
+
+    monkeypatch.setattr(ObjectFile, "fetch", fetched)
+    in_small_pieces(monkeypatch)
+    monkeypatch.setattr(file_source, "LEAST_SPLIT", 1)
+    monkeypatch.setattr(unpacking, "_PACKED_BYTES", 1000)
+    rows = pl.DataFrame(
+        {"user": [number * 7919 % 10_007 for number in range(3000)], "at": ["2026-03-01T00:00:00Z"] * 3000}
+    )
+    name, content, declared = encoded(form, rows)
+    place.put(f"raw/{name}", content)
+    found = read(reader(place, tmp_path, path="raw/*", format=declared), SCHEMA, budget=(20_000, 3000, 40_000))
+    assert users(found) == rows["user"].to_list()
+    assert len(found.landmarks) > 3
+    if declared == "json":
+        assert len(content) < sum(sizes) < 2.5 * len(content)  # by the planner, and by the reader
+
+
+def test_of_a_compressed_object_that_is_overwritten_the_pieces_before_stay(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_small_pieces(monkeypatch)
+    monkeypatch.setattr(unpacking, "_PACKED_BYTES", 1000)
+    rows = pl.DataFrame(
+        {"user": [number * 7919 % 10_007 for number in range(3000)], "at": ["2026-03-01T00:00:00Z"] * 3000}
+    )
+    name, content, _ = encoded("json.gz", rows)
+    place.put(f"raw/{name}", content)
+    source, position, found = reader(place, tmp_path, path="raw/*"), None, list[int]()
+    for _ in range(2):
+        ((split, _),), position = source.plan(position, 20_000)
+        found += [user for batch in source.open(split, SCHEMA, exact=True) for user in batch.raw.frame["user"]]
+    assert found == rows["user"].to_list()[: len(found)]
+    ((split, _),), position = source.plan(position, 60_000)
+    place.put(f"raw/{name}", content[::-1])
+    *_, lost = source.open(split, SCHEMA, exact=True)
+    assert lost.raw.rejects["reason"].to_list() == ["the object was overwritten before it was read"]
+    rest = read(reader(place, tmp_path, path="raw/*"), SCHEMA, into=Read(position=position))
+    assert rest.rows == {}
+    assert ["the rest of it is not read" in reason for reason in rest.reasons()] == [True]

@@ -154,6 +154,18 @@ def test_rows_of_a_huge_file_have_numbers_of_their_own(
     assert users(read(source(tmp_path), SCHEMA, budget=1500)) == list(range(400))
 
 
+def test_rows_of_parquet_are_located_in_the_file_whatever_the_plans_are(tmp_path: Path) -> None:
+    pl.DataFrame({"user": range(6000)}).write_parquet(
+        tmp_path / "a.parquet", row_group_size=1000, compression="uncompressed"
+    )
+    reading = source(tmp_path, form="parquet")
+    found = read(reading, SCHEMA, budget=(20_000, 9_000))
+    assert len(found.landmarks) > 2
+    expected = [f"a.parquet: row {number}" for number in range(6000)]
+    assert [place for _, place in sorted(found.locations(reading).items())] == expected
+    assert [place for _, place in sorted(found.places.items())] == expected
+
+
 def test_many_names_make_a_small_position() -> None:
     names = [f"2013/{day:03d}/part-{number:05d}.json.gz" for day in range(365) for number in range(10)]
     assert unpack(pack(names)) == sorted(names)

@@ -266,3 +266,13 @@ def test_an_empty_file_has_no_rows(tmp_path: Path, suffix: str) -> None:
     for budget in (1, 1 << 40):
         found = read(source(tmp_path), SCHEMA, budget=budget)
         assert (found.rows, found.dead) == ({}, {})
+
+
+@pytest.mark.parametrize("suffix", PACKINGS)
+def test_a_file_that_ends_before_a_piece_is_a_dead_letter(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"a.{suffix}").write_bytes(PACKINGS[suffix](lines(20)))
+    split = {"file": f"a.{suffix}", "number": 0, "begin": 10_000, "end": None}
+    (batch,) = source(tmp_path).open(split, SCHEMA, exact=True)
+    size = len(lines(20))
+    reason = f"the file ends at byte {size} of its content, and was planned from byte 10000 on"
+    assert batch.raw.rejects["reason"].to_list() == [reason]
