@@ -17,6 +17,8 @@ from umbel.expr.tree import Expr, to_expr
 from umbel.types.dtypes import Bool, DType
 
 Branch = tuple[Expr, Expr]
+NESTED = 16
+"""Up to so many branches, each is nested in the one before it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -83,7 +85,16 @@ class When(Expr):
 
 
 def _chosen(tests: list[Compiled], values: list[Compiled], dtype: DType) -> pl.Expr:
+    """Return the value of the first true test, else the last value.
+
+    Many branches are chosen from by halves: Polars takes time in proportion to the square of how deeply expressions are nested.
+    """
     stored = dtype.polars()
+    if len(tests) > NESTED:
+        half = len(tests) // 2
+        # of the first half some test is true, so that its last value needs none
+        first, rest = _chosen(tests[: half - 1], values[:half], dtype), _chosen(tests[half:], values[half:], dtype)
+        return pl.when(pl.any_horizontal(test.value for test in tests[:half])).then(first).otherwise(rest)
     chosen = values[-1].value.cast(stored)
     for test, value in zip(reversed(tests), reversed(values[:-1]), strict=True):
         chosen = pl.when(test.value).then(value.value.cast(stored)).otherwise(chosen)
@@ -97,10 +108,10 @@ def _errors(tests: list[Compiled], values: list[Compiled]) -> tuple[EvaluationEr
     """
     errors: list[EvaluationError] = []
     remaining = pl.lit(True)
-    for test, value in zip(tests, values, strict=False):
+    for number, (test, value) in enumerate(zip(tests, values, strict=False), 1):
         errors += test.only(remaining)
         errors += value.only(remaining & test.value)
-        remaining = remaining & ~test.value
+        remaining = ~pl.any_horizontal(each.value for each in tests[:number])
     return (*errors, *values[-1].only(remaining))
 
 

@@ -171,7 +171,7 @@ class SlidingGrid:
 
     @property
     def panes(self) -> int:
-        return 0
+        return 0 if self.length is None else self.length + SECOND
 
     def ends(self, ids: Ints, panes: Ints, entered: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         both = [entered] if self.length is None else [entered, np.maximum(self._left(panes), entered)]

@@ -24,7 +24,6 @@ from umbel.windowing.partials import PAIRS, Counted, Partials, merged_by_point, 
 LEAST = 8
 """Windows of fewer panes are merged from these."""
 PAIR = 2
-"""Up to so many panes are merged without a tree, which would merge the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +107,16 @@ class Tree:
             levels.append(Level(below.ids[starts], parents[starts], rows))
         return cls(states, levels, partials)
 
-    def merged(self, windows: Windowed, points: Ints) -> pl.DataFrame:
-        """Return the merged states of windows that have panes, with their points."""
+    def merged(self, windows: Windowed, points: Ints) -> Iterator[pl.DataFrame]:
+        """Yield the merged states of windows that have panes, with their points.
+
+        Each portion has a bounded number of items.
+        """
         owners, rows = self.nodes(windows)
-        return merged_by_point(self.states, points[owners], rows, self.partials)
+        items = np.bincount(owners, _items(self.states)[rows], len(points)).astype(np.int64)
+        for part in parts_of(items):
+            mine = slice(*np.searchsorted(owners, (part.start, part.stop)))
+            yield merged_by_point(self.states, points[owners[mine]], rows[mine], self.partials)
 
     def nodes(self, windows: Windowed) -> tuple[Ints, Ints]:
         """Return windows, in order, and their nodes, each in order of time."""
@@ -149,7 +154,7 @@ def fold_by_tree(
     columns = states.select(WEIGHT, *partials.columns)
     search = Sorted(ids, places)
     low, high = (search.first_at_or_after(windows.ids, bound) for bound in (windows.first, windows.last))
-    is_brief = high - low <= PAIR
+    is_brief = high - low <= max(PAIR, panes.bit_length() // 2)
     brief, others = np.flatnonzero(is_brief), np.flatnonzero(~is_brief)
     owners, entries = expand(low[brief], high[brief])
     found = [merged_by_point(columns, brief[owners], entries, partials)]
@@ -159,8 +164,19 @@ def fold_by_tree(
         at_once = PAIRS // (2 * len(tree.levels))
         for start in range(0, len(others), at_once):
             chosen = others[start : start + at_once]
-            found.append(tree.merged(windows.only(chosen), chosen))
+            found += tree.merged(windows.only(chosen), chosen)
     return spread(columns, found, len(windows.ids))
+
+
+def _items(states: pl.DataFrame) -> Ints:
+    """Return the size of each state: one, and the items of its lists or bytes."""
+    lists = [pl.col(name).list.len() for name, dtype in states.schema.items() if isinstance(dtype, pl.List)]
+    binary = [pl.col(name).bin.size() // 8 for name, dtype in states.schema.items() if dtype == pl.Binary]
+    sizes = [each.cast(pl.Int64).fill_null(0) for each in (*lists, *binary)]
+    found: Ints = (
+        states.select(pl.int_range(pl.len()) * 0 + pl.sum_horizontal(pl.lit(1), *sizes)).to_series().to_numpy()
+    )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

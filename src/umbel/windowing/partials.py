@@ -19,6 +19,8 @@ from umbel.state.values import Array
 from umbel.types.schema import WEIGHT, Schema
 
 GROUP = "_key_group"
+DOUBLED = 64
+"""Up to so many states, the number of calls costs more than what each of them merges."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ class Partials:
         is merged once, from two states.
         """
         positions = np.arange(len(slots)) - np.searchsorted(slots, slots)
-        if not positions.any():
-            return states
+        if len(slots) <= DOUBLED or not positions.any():
+            return self._doubled(states, positions, others)
         begins = positions % 2 == 0
         pairs = self.accumulate(self.merge(states, begins, others), slots[begins], others)
         mine = numbers(begins)
@@ -98,6 +100,17 @@ class Partials:
         owners = np.nonzero(read)[0]
         both = gathered(pl.concat([pairs, states], rechunk=True), sources[read])
         return self.merge(both, runs.changes(owners), others)
+
+    def _doubled(self, states: pl.DataFrame, positions: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return the same, by half as many calls, each of which merges nearly all states."""
+        offset = 1
+        while (later := np.flatnonzero(positions >= offset)).size:
+            rows = np.concatenate((np.arange(len(positions)), later))
+            sources = np.concatenate((np.arange(len(positions)), later - offset))
+            order = np.argsort(rows, kind="stable")
+            states = self.merge(states[sources[order]], runs.changes(rows[order]), others)
+            offset *= 2
+        return states
 
     def accumulate_in_order(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return the same, with floats added one after the other.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import operator
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Optional
 
 import pandas as pd
+import polars as pl
 import pytest
 
 from tests.unit.expr.table import check, fails, refused
 from tests.unit.refusals import refusal
 from umbel.errors import InvalidAttribute
 from umbel.expr import Expr, InvalidExprException, col, lit, when
+from umbel.expr.compiled import Scope
 from umbel.types.annotations import oneof
+from umbel.types.dtypes import Int
 from umbel.types.structs import struct
 
 
@@ -176,3 +180,34 @@ USES |= {f"r{name}": (lambda e, name=name: getattr(operator, name)(1, e)) for na
 def test_when_alone_is_no_expression(use: str) -> None:
     with pytest.raises(InvalidExprException):
         USES[use](ALONE)
+
+
+def many(branches: int) -> Expr:
+    """Return a choice among so many branches; one has a null, and the others may have errors."""
+    choice = when(A == 0).then(lit(7))
+    for number in range(1, branches):
+        choice = choice.when(A == number).then(lit(None) if number == 5 else number // (B - number))
+    return choice.otherwise(-1)
+
+
+def test_first_true_branch_of_many_is_chosen() -> None:
+    frame = {"a": [*range(41), None, 30], "b": [50] * 42 + [30]}
+    values = pd.DataFrame({"a": pd.array(frame["a"], "Int64"), "b": frame["b"]})
+    schema = {"a": Optional[int], "b": int}
+    found = many(40).eval(values[:42], schema).tolist()
+    expected = [7, *(number // (50 - number) for number in range(1, 40)), -1, -1]
+    assert [None if each is pd.NA else each for each in found] == [*expected[:5], None, *expected[6:]]
+    with pytest.raises(ValueError, match=r"1 of 43 rows, first row 42"):
+        many(40).eval(values, schema)
+
+
+def test_many_branches_are_not_nested_in_each_other() -> None:
+    """Polars takes time in proportion to the square of the depth of an expression."""
+
+    def depth(compiled: Any) -> int:
+        texts = [str(each) for each in (compiled.value, *(error.condition for error in compiled.errors))]
+        bounds = [[{"(": 1, "[": 1, ")": -1, "]": -1}.get(letter, 0) for letter in text] for text in texts]
+        return max(max(accumulate(each)) for each in bounds)
+
+    scope = Scope({"a": Int(), "b": Int()}, pl.lit(None))
+    assert depth(many(80).compile(scope)) < 2 * depth(many(16).compile(scope)) < 200

@@ -7,12 +7,15 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from tests.aggregating import STREAM, frame
-from tests.reference import Change
-from umbel.aggregates import Average, Count, LastK, Max, Stddev, Sum
+from tests.aggregating import STREAM, Job, aggregation, frame
+from tests.reference import SECOND, Change
+from umbel.aggregates import Average, Count, LastK, Max, Quantile, Stddev, Sum
+from umbel.aggregates.columns import Columns
 from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.types.schema import WEIGHT
+from umbel.types.windows import Continuous
 from umbel.windowing import pane_tree
+from umbel.windowing import partials as all_partials
 from umbel.windowing.pane_tree import Windowed, fold_by_tree
 from umbel.windowing.partials import Partials, fold, merged_by_point
 
@@ -87,6 +90,41 @@ def test_panes_are_not_merged_for_each_window(monkeypatch: pytest.MonkeyPatch) -
     states, ids, places = panes_of(partials, 5, 300)
     fold_by_tree(states, ids, places, windows_of(1000, 6), partials, PANES)
     assert sum(merged) < 1000 * 2 * np.log2(PANES) < 1000 * PANES / 3
+
+
+def test_windows_at_each_row_are_merged_from_common_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of a Continuous window are emitted where each row enters and leaves, of all rows in between."""
+    merged = list[int]()
+
+    def counted(states: pl.DataFrame, points: Ints, rows: Ints, partials: Partials) -> pl.DataFrame:
+        merged.append(len(rows))
+        return merged_by_point(states, points, rows, partials)
+
+    for module in (pane_tree, all_partials):
+        monkeypatch.setattr(module, "merged_by_point", counted)
+    rows, spread = 1000, 60 * SECOND
+    job = Job(aggregation(Sum(of="x", window=Continuous("2h"), into_field="n"), emit="final"))
+    job.feed(frame([(1, Change(at, at, {"x": 1}, 1, at)) for at in range(0, rows * spread, spread)]))
+    found = job.changes().filter(pl.col(WEIGHT) > 0).sort("t")
+    entered = found.filter(pl.col("t").dt.second() == 0)
+    assert entered["n"].to_list() == [min(number + 1, 121) for number in range(rows)]
+    assert sum(merged) < len(found) * 2 * np.log2(120)
+
+
+def test_no_portion_has_more_items_than_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, tidy = list[int](), Quantile.tidy
+
+    def counted(self: Quantile, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        items.append(states[state.name("values")].list.len().sum())
+        return tidy(self, states, state)
+
+    monkeypatch.setattr(Quantile, "tidy", counted)
+    monkeypatch.setattr(all_partials, "PAIRS", 500)
+    median = Quantile(of="f", p=0.5, approx=True, into_field="q")
+    partials = Partials.of([median], STREAM, is_retractable=False)
+    states, ids, places = panes_of(partials, 7, 250)
+    fold_by_tree(states, ids, places, windows_of(200, 8), partials, PANES)
+    assert 100 < min(items[-8:]) <= max(items[-8:]) <= 500
 
 
 def test_many_windows_are_merged_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
