@@ -94,9 +94,11 @@ class Replays:
     def request(self, letters: LetterFilter, origins: Mapping[int, str]) -> tuple[int, int]:
         """Mark dead letters for a replay; return its number, and how many there are."""
         row, count = t.DeadLetterRow, 0
+        self._catalog.setting(REPLAYS, {})
         with self._sessions.begin() as session:
-            setting = session.get(t.SettingRow, REPLAYS, with_for_update=True)
-            known = dict(setting.value) if setting else {}
+            # An update, not a query: requests at the same time wait here, or they would have the same number.
+            session.execute(update(t.SettingRow).where(t.SettingRow.name == REPLAYS).values(name=REPLAYS))
+            known = dict(session.get_one(t.SettingRow, REPLAYS).value)
             number = max(known.values(), default=0) + 1
             for source, origin in origins.items():
                 mine = letters.condition & (row.source == source) & (row.origin == origin) & row.replay.is_(None)

@@ -20,6 +20,8 @@ from umbel.types.validate import Validated, ingested
 UPSERTS = frozenset("cru")
 UPDATE, DELETE = "u", "d"
 INSTANT = Datetime().polars()
+_UNITS = {"ts_us": 1, "ts_ms": 1_000}
+"""The fields with the time of a change, and their units in µs; the first that is there counts."""
 _DAY, _ISO_DAY = 86_400 * SECOND, len("2024-01-31Z")
 _NO_BEFORE = (
     "'before' is missing in an envelope with op 'u', and a dataset without keys takes the row before an update back"
@@ -115,20 +117,28 @@ def _error(message: Mapping[str, Any]) -> str:
     side = "before" if kind == DELETE else "after"
     if not isinstance(message.get(side), Mapping):
         return f"'{side}' is missing in an envelope with op '{kind}'"
-    millis = _millis(message) if kind == DELETE else None
-    return "" if millis is None or FIRST <= millis * 1_000 <= LAST else f"ts_ms is {describe(millis)}: {YEARS}"
+    name, number, unit = _time(message) if kind == DELETE else ("", None, 1)
+    return "" if number is None or FIRST <= number * unit <= LAST else f"{name} is {describe(number)}: {YEARS}"
 
 
 def _instant(message: Mapping[str, Any]) -> datetime | None:
-    """Return the instant of a database change, in ms in the message."""
-    millis = _millis(message)
-    return None if millis is None else EPOCH + timedelta(milliseconds=millis)
+    """Return the instant of a database change."""
+    _, number, unit = _time(message)
+    return None if number is None else EPOCH + timedelta(microseconds=number * unit)
 
 
-def _millis(message: Mapping[str, Any]) -> int | float | None:
+def _time(message: Mapping[str, Any]) -> tuple[str, int | float | None, int]:
+    """Return the field with the time of a database change, the number, and its unit.
+
+    The unit is in µs. A time in µs tells apart changes of a row within a millisecond.
+    """
     source = message.get("source")
-    millis = (source.get("ts_ms") if isinstance(source, Mapping) else None) or message.get("ts_ms")
-    return millis if isinstance(millis, int | float) and not isinstance(millis, bool) else None
+    for part in (source, message) if isinstance(source, Mapping) else (message,):
+        for name, unit in _UNITS.items():
+            number = part.get(name)
+            if isinstance(number, int | float) and not isinstance(number, bool) and (number or part is message):
+                return name, number, unit
+    return "", None, 1
 
 
 def validate_deletions(

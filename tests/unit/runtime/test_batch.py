@@ -19,7 +19,7 @@ from umbel.connectors import Files, source
 from umbel.datasets import Sum, dataset, field, pipeline
 from umbel.definitions.records import DatasetDefinition
 from umbel.dtypes import Continuous
-from umbel.errors import Damaged, InvalidValue, NotSupported
+from umbel.errors import Damaged, InvalidValue, NotSupported, Transient
 from umbel.graph import threads
 from umbel.graph.execution import InProcess
 from umbel.lib import inputs
@@ -357,7 +357,7 @@ def test_a_batch_that_fails_on_a_full_disk_leaves_no_files(
     with monkeypatch.context() as patch:
         patch.setattr(disk, "_written", write)
         for _ in range(2):
-            with pytest.raises(OSError, match="No space left"):
+            with pytest.raises(Transient, match="cannot be written: No space left"):
                 drain(deployment)
     assert list((tmp_path / "umbel" / "changes").rglob("*.parquet")) == []
     assert drain(deployment) == 2  # the second fires what is due

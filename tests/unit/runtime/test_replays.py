@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import polars as pl
@@ -20,9 +22,9 @@ from umbel.connectors import CSV, Files, Webhook, source
 from umbel.datasets import dataset
 from umbel.runtime import intake
 from umbel.runtime.batch import MicroBatch, drain
-from umbel.runtime.deployment import JOB
+from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.recovery.rebuild import rebuild_all
-from umbel.runtime.replays import origin_of, replayable
+from umbel.runtime.replays import ReplayReport, origin_of, replay_letters, replayable
 from umbel.runtime.sources import open_sources
 from umbel.state.port import Stamp
 
@@ -182,6 +184,27 @@ def test_a_commit_before_a_replay_is_processed_doubles_nothing(made: Deployed, t
     assert replay(made) == 1  # the one that is still wrong
     drain(made.deployment)
     assert users(made) == [1.5, 2.0]
+
+
+def test_requests_at_the_same_time_are_replays_of_their_own(made: Deployed, tmp_path: Path) -> None:
+    """They had the same number, and letters of a number that was planned before were never processed."""
+    made.commit([events(tmp_path)])
+    made.log("events", [{"user": f"x{number}", "at": AT} for number in range(6)])
+    drain(made.deployment)
+    places = [Deployment.at(made.deployment.directory, shards=2) for _ in range(6)]
+    barrier = Barrier(len(places))
+
+    def request(number: int) -> ReplayReport:
+        barrier.wait()
+        return replay_letters(places[number], LetterFilter(dataset="Event", reason=f"'x{number}'"))
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        found = [*pool.map(request, range(len(places)))]
+    assert sorted((each.number, each.count) for each in found) == [(number, 1) for number in range(1, 7)]
+    drain(made.deployment)
+    assert made.deployment.catalog.counts()["Event", "replayed"] == 6
+    for each in places:
+        each.catalog.close()
 
 
 def test_sources_that_are_all_read_again_count_replayed_records_once(ahead: Deployed) -> None:
