@@ -84,6 +84,8 @@ READS: dict[str, Callable[[Client], Any]] = {
     "no inputs and no rows": lambda c: c.query([], [Constant.day], pd.DataFrame()),
     "a workflow": lambda c: c.query([User.uid], [User.name], users(1), workflow="fraud", sampling_rate=0.5),
     "offline": lambda c: c.query_offline([User.uid], OFFLINE, "at", DATED),
+    "offline without rows": lambda c: c.query_offline([User.uid], OFFLINE, "at", DATED.head(0)),
+    "offline without rows and columns": lambda c: c.query_offline([User.uid], OFFLINE, "at", pd.DataFrame()),
     "offline extractors": lambda c: c.query_offline(
         [Computed.who], [Computed], "when", frame(**{"Computed.who": [1, 1], "when": ["2024-01-01", "2023-01-01"]})
     ),
@@ -382,9 +384,6 @@ def test_what_only_a_mock_client_answers(both: tuple[Platform, Platform]) -> Non
     assert local.client.get_secret("word") == "hello"
     with pytest.raises(NotSupported, match="write-only over HTTP"):
         served.client.get_secret("word")
-    assert local.client.query_offline([User.uid], [User.name], "at", pd.DataFrame()).empty
-    with pytest.raises(InvalidValue, match="the input dataframe is empty"):
-        served.client.query_offline([User.uid], [User.name], "at", pd.DataFrame())
     assert local.client.track_offline_query("7").status_code == 404
     with pytest.raises(UnknownName):
         served.client.track_offline_query("7")

@@ -15,7 +15,7 @@ from umbel.client.plain import columns, location, plain
 from umbel.client.response import Response
 from umbel.client.schemas import Schemas, decoded
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, TraceRequest
-from umbel.errors import InvalidValue, NotSupported
+from umbel.errors import NotSupported
 from umbel.query.answer import DTYPES_HEADER, Answer, dtypes_from_json
 from umbel.query.columns import pandas_dtypes, provided
 from umbel.query.encode import column_to_json, to_json
@@ -116,8 +116,6 @@ class HttpTransport:
     def query_offline(
         self, branch: str, request: FeatureQuery, timestamp: str, rows: OfflineRows | None, files: OfflineFiles
     ) -> Answer | dict[str, Any]:
-        if rows is not None and rows.frame.empty:
-            raise InvalidValue("query_offline: the input dataframe is empty", hint="give at least one row")
         frame = None if rows is None else rows.frame
         body = self._body(branch, request, frame) | {"timestamp_column": timestamp}
         if rows is None:

@@ -124,9 +124,19 @@ class OfflineDriver:
 
     def run_open(self) -> None:
         """Run open jobs until there is none."""
-        while not self._stop.is_set() and (job := self._jobs.next_open()) is not None:
-            if not job.attempts or not self._stop.wait(PAUSE * 2 ** (job.attempts - 1)):
-                self.run(job)
+        while not self._stop.is_set() and (job := self._next()) is not None:
+            self.run(job)
+
+    def _next(self) -> OfflineJob | None:
+        """Return the job to run, if any; new ones pass those that failed."""
+        begun = time.monotonic()
+        while (job := self._jobs.next_open()) is not None and job.attempts:
+            left = begun + PAUSE * 2 ** (job.attempts - 1) - time.monotonic()
+            if left <= 0:
+                return job
+            if self._stop.wait(min(left, EVERY)):
+                return None
+        return job
 
     def run(self, job: OfflineJob) -> None:
         """Run a job; any error is recorded with it."""

@@ -213,8 +213,10 @@ class EventTimeProgress:
 
     def _marks(self, graph: Graph) -> _Marks:
         reached, found = self.watermarks(graph), _Marks()
+        for each in graph.sources():
+            found.keys.setdefault(graph.entries[each.dataset].number, set()).add(each.key)
         for node in graph.nodes:
-            found.before[node.number] = self._watermark(graph, node, reached, found)
+            found.before[node.number] = self._watermark(node, reached, found)
             found.after[node.number] = self._passed_on(node, found)
         return found
 
@@ -238,9 +240,7 @@ class EventTimeProgress:
             mark = None if mark is None or stream_time is None else min(mark, stream_time)
         return None if mark is None or operator.delay is None else _earlier(mark, operator.delay)
 
-    def _watermark(
-        self, graph: Graph, node: GraphNode, reached: Mapping[str, datetime], marks: _Marks
-    ) -> datetime | None:
+    def _watermark(self, node: GraphNode, reached: Mapping[str, datetime], marks: _Marks) -> datetime | None:
         """Return the watermark of a node's input; note whether it has ended or is silent."""
         if node.parents:
             parents = {parent.number for parent in node.parents}
@@ -249,7 +249,7 @@ class EventTimeProgress:
             if parents <= marks.silent:
                 marks.silent.add(node.number)
             return _least(marks.after[parent] for parent in (parents - marks.silent or parents))
-        keys = {each.key for each in graph.sources() if graph.entries[each.dataset] is node}
+        keys = marks.keys.get(node.number, set())
         if keys and keys <= self.ended:  # all there ever was has been read
             marks.ended.add(node.number)
             return max((self._reached(key) for key in keys if key in self.newest), default=None)
@@ -266,12 +266,14 @@ class _Marks:
         ended: the nodes whose sources are all at their end.
         silent: the nodes that have had no rows so far, as these come through an operator that moves rows and has read none. It is
             not known yet how far back it moves them, and the watermarks of others do not wait for it.
+        keys: of the sources of the nodes that have some.
     """
 
     before: dict[int, datetime | None] = field(default_factory=dict)
     after: dict[int, datetime | None] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
+    keys: dict[int, set[str]] = field(default_factory=dict)
 
 
 def is_due(graph: Graph, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

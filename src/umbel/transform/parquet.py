@@ -16,6 +16,14 @@ PIECE = 4 << 20
 """Bytes that are read at once."""
 MOST_NESTED = 32
 """Levels of lists and objects that are columns; what is deeper is JSON in a text."""
+MOST_FIELDS = 1_000
+"""Fields of an object in a column that are columns; objects that have more, in all records, are JSON in a text."""
+MOST_COLUMNS = 10_000
+"""Fields that records may have: each takes memory in each part of a file."""
+FIRST = 2_000
+"""Records that show by themselves if there are many fields: to find those of all takes the square of their number."""
+CELLS = 4 << 20
+"""Values, present or not, that are made at once where most are not."""
 _HALF = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _INT, _LONG_INT, _HUGE_INT, _FLOAT = pl.Int64(), pl.UInt64(), pl.Int128(), pl.Float64()
 """Types of numbers: integers that are floats, too, other ones of 64 bits, floats of more than 64 bits, floats."""
@@ -58,10 +66,11 @@ def write_parquet(lines: Path, target: Path) -> None:
 
 def _is_written_by_polars(lines: Path, target: Path) -> bool:
     """Return False where Polars reads the records otherwise, or not at all."""
-    frame = pl.scan_ndjson(lines, infer_schema_length=None)
+    first, frame = (pl.scan_ndjson(lines, infer_schema_length=number) for number in (FIRST, None))
     tried = target.with_name(f"{target.name}.tried")  # Polars may write to it even after an error
     try:
-        schema = frame.collect_schema()
+        if _is_wide(lines, first.collect_schema()) or _is_wide(lines, schema := frame.collect_schema()):
+            return False
         decoder: Any = msgspec.json.Decoder(_object(schema.items(), MOST_NESTED + 1))
         for piece in _pieces(lines):
             decoder.decode_lines(piece)  # a number in a column of texts, for example, is refused
@@ -72,6 +81,32 @@ def _is_written_by_polars(lines: Path, target: Path) -> bool:
     finally:
         tried.unlink(missing_ok=True)
     return True
+
+
+def _is_wide(lines: Path, schema: pl.Schema) -> bool:
+    """Return whether objects have too many fields, or records miss most fields.
+
+    A record may take 8 bytes for each column, present or not.
+    """
+    columns = sum(_columns(each) for each in schema.values())
+    if columns > MOST_FIELDS and any(_has_many(each) for each in schema.values()):
+        return True
+    return columns * sum(piece.count(b"\n") for piece in _pieces(lines)) > max(CELLS, 4 * lines.stat().st_size)
+
+
+def _has_many(dtype: Any) -> bool:
+    """Return whether an object has too many fields for columns of their own."""
+    if isinstance(dtype, pl.List):
+        return _has_many(dtype.inner)
+    found = dtype.fields if isinstance(dtype, pl.Struct) else ()
+    return len(found) > MOST_FIELDS or any(_has_many(each.dtype) for each in found)
+
+
+def _columns(dtype: Any) -> int:
+    """Return the number of columns of a type in Parquet."""
+    if isinstance(dtype, pl.List):
+        return _columns(dtype.inner)
+    return sum(_columns(each.dtype) for each in dtype.fields) if isinstance(dtype, pl.Struct) else 1
 
 
 def _object(fields: Iterable[tuple[str, Any]], depth: int) -> Any:
@@ -107,9 +142,12 @@ def _write_by_record(lines: Path, target: Path) -> None:
                 schema[name] = _united(schema.get(name, pl.Null()), _type_of(value, MOST_NESTED))
     if not schema:
         raise pl.exceptions.NoDataError("they have no fields")
+    if len(schema) > MOST_COLUMNS:
+        raise pl.exceptions.SchemaError(f"they have {len(schema)} fields, more than {MOST_COLUMNS}")
     schema = {name: _finished(dtype) for name, dtype in schema.items()}
     with pq.ParquetWriter(target, pl.DataFrame(schema=schema).to_arrow().schema) as writer:
-        for rows in _rows(lines):
+        most = max(1, CELLS // sum(map(_columns, schema.values())))
+        for rows in _parts(_rows(lines), most):
             columns = {name: [_fitted(row.get(name), dtype) for row in rows] for name, dtype in schema.items()}
             writer.write_table(pl.DataFrame(columns, schema=schema).to_arrow())
 
@@ -124,7 +162,11 @@ def _type_of(value: Any, depth: int) -> pl.DataType:
             inner = _united(inner, _type_of(each, depth - 1))
         return pl.List(inner)
     if depth and type(value) is dict:
-        return pl.Struct({name: _type_of(each, depth - 1) for name, each in value.items()})
+        return (
+            pl.Struct({name: _type_of(each, depth - 1) for name, each in value.items()})
+            if len(value) <= MOST_FIELDS
+            else pl.String()
+        )
     return _SCALARS.get(type(value), pl.String())
 
 
@@ -151,7 +193,7 @@ def _united(first: Any, second: Any) -> pl.DataType:
         fields = {each.name: each.dtype for each in first.fields}
         for each in second.fields:
             fields[each.name] = _united(fields.get(each.name, pl.Null()), each.dtype)
-        return pl.Struct(fields)
+        return pl.Struct(fields) if len(fields) <= MOST_FIELDS else pl.String()
     return _UNITED.get(frozenset({first, second}), pl.String())
 
 
@@ -183,6 +225,11 @@ def _fitted(value: Any, dtype: Any) -> Any:
 def _rows(lines: Path) -> Iterator[list[dict[str, Any]]]:
     for piece in _pieces(lines):
         yield [read(line) for line in _plain(piece).split(b"\n") if line]
+
+
+def _parts(pieces: Iterable[list[Any]], most: int) -> Iterator[list[Any]]:
+    for rows in pieces:
+        yield from (rows[begin : begin + most] for begin in range(0, len(rows), most))
 
 
 def _plain(piece: bytes) -> bytes:

@@ -178,8 +178,11 @@ def test_query_offline(server, client):
     pd.testing.assert_frame_equal(
         found, server.mock.query_offline([Thing.uid], [Thing.price], "at", frame, feature_to_column_map=renamed)
     )
-    with pytest.raises(Exception, match="empty"):
-        client.query_offline([Thing.uid], [Thing.price], "at", frame.head(0))
+    for none in (frame.head(0), pd.DataFrame()):
+        pd.testing.assert_frame_equal(
+            client.query_offline([Thing.uid], [Thing.price], "at", none, feature_to_column_map=renamed),
+            server.mock.query_offline([Thing.uid], [Thing.price], "at", none, feature_to_column_map=renamed),
+        )
     with pytest.raises(Exception, match="'when' is not in"):
         client.query_offline([Thing.uid], [Thing.price], "when", frame)
     with pytest.raises(Exception, match="input_dataframe or input_s3"):

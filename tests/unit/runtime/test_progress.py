@@ -59,6 +59,18 @@ def test_what_follows_an_operator_waits_for_its_corrections(twin: Twin, behind: 
     assert found.watermark == (None if behind is None else instant(NOW) - timedelta(seconds=behind))
 
 
+def test_sources_are_listed_no_more_often_where_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, times = Graph.sources, list[int]()
+    known = {"E": Source(EVENTS, ()), "U": Source(USERS, ()), "V": Source(VISITS, ())}
+    monkeypatch.setattr(Graph, "sources", lambda graph: times.append(1) or listed(graph))
+    for names in ("E", "EUV"):
+        graph = Graph(Program.numbered({name: known[name] for name in names}, {}).definitions())
+        times.append(0)
+        EventTimeProgress({source.key: instant(NOW) for source in listed(graph)}).clocks(graph)
+    first, second = "".join(map(str, times)).split("0")[1:]
+    assert first == second
+
+
 def test_what_follows_a_transform_waits_for_rows_that_it_moves_back() -> None:
     moved = EVENT.moved(-40 * SECOND)
     both = moved.union(EVENT)

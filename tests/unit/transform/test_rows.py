@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from umbel.errors import InvalidValue
 from umbel.formats.chunks import MAX_ROW
 from umbel.transform.inputs import InputFile
-from umbel.transform.parquet import write_parquet
+from umbel.transform.parquet import CELLS, MOST_COLUMNS, write_parquet
 from umbel.transform.rows import check_columns, parts_of
 from umbel.transform.values import dump
 
@@ -259,6 +259,35 @@ def test_parquet_of_deep_values(tmp_path: Path, opening: str, closing: str, dept
         depth -= 1
     assert none is None
     assert str(found) == f"{opening * depth}1{closing * depth}"
+
+
+@pytest.mark.parametrize("records", [3_000, 1_200])  # more than the first ones, and fewer
+def test_parquet_of_objects_with_names_of_their_own(tmp_path: Path, records: int) -> None:
+    """As of a map by user: columns for each took memory with the square of the records."""
+    (tmp_path / "in").write_text("".join(f'{{"a":{{"u{n}":{n}}},"b":[{{"x":{n}}}]}}\n' for n in range(records)))
+    write_parquet(tmp_path / "in", tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found["a"].to_pylist() == [f'{{"u{n}":{n}}}' for n in range(records)]
+    assert found["b"].to_pylist() == [[{"x": n}] for n in range(records)]
+
+
+def test_parquet_of_records_with_fields_of_their_own(tmp_path: Path) -> None:
+    """Of three thousand fields each has one value: so many cells are made at once as memory has room for."""
+    records = 3_000
+    (tmp_path / "in").write_text("".join(f'{{"a":{n},"u{n}":{n}}}\n' for n in range(records)))
+    made, build = list[int](), pl.DataFrame
+    with patch.object(pl, "DataFrame", side_effect=lambda *a, **k: made.append(build(*a, **k)) or made[-1]):  # type: ignore[func-returns-value]
+        write_parquet(tmp_path / "in", tmp_path / "out.parquet")
+    assert max(each.height * each.width for each in made) <= CELLS  # type: ignore[attr-defined]
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found["a"].to_pylist() == list(range(records))
+    assert found["u7"].to_pylist() == [7 if n == 7 else None for n in range(records)]
+
+
+def test_parquet_of_too_many_fields_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("".join(f'{{"u{n}":{n}}}\n' for n in range(MOST_COLUMNS + 1)))
+    with pytest.raises(pl.exceptions.PolarsError, match="10001 fields, more than 10000"):
+        write_parquet(tmp_path / "in", tmp_path / "out.parquet")
 
 
 def test_parquet_of_records_without_fields(tmp_path: Path) -> None:
