@@ -19,7 +19,7 @@ from umbel.lib import inputs
 from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.switching import branch_status
-from umbel.spark import backfill_step
+from umbel.spark import backfill_step, pace
 from umbel.types.schema import SEQ, WEIGHT
 
 __owner__ = "tests@example.com"
@@ -78,13 +78,16 @@ def content(deployed: Deployed, name: str) -> list[tuple[Any, ...]]:
     return sorted(net.rows(), key=str)
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, failing: str) -> list[int]:
-    """Make steps small, and each fail once; return the list that gets the number of each that emits."""
-    emitted, failed, done, commit = list[int](), set[int](), BackfillState.emitted, ChangeLogs.commit_step
+def watched(monkeypatch: pytest.MonkeyPatch, failing: str) -> list[tuple[int, str]]:
+    """Make steps small, and each fail once.
 
-    def noted(state: BackfillState, *rest: Any) -> BackfillState:
-        emitted.append(state.step)
-        return done(state, *rest)
+    Return the list that gets the number of each that emits, with the instant that it has reached.
+    """
+    emitted, failed, done, commit = list[tuple[int, str]](), set[int](), BackfillState.emitted, ChangeLogs.commit_step
+
+    def noted(state: BackfillState, seen: Any, moved: Any, passed: Any, seconds: float) -> BackfillState:
+        emitted.append((state.step, max(passed.values(), default="")))
+        return done(state, seen, moved, passed, seconds)
 
     def fails(self: ChangeLogs, step: int, *rest: Any) -> None:
         if failing == "after":
@@ -121,8 +124,44 @@ def test_results_come_in_steps_as_if_the_watermark_came_by(
         deployed.log("visits", later)
         caught_up({"Visit": len(rows) + len(later)})
     assert len(emitted) > 5
-    assert len(set(emitted)) == len(emitted)
+    for found in zip(*emitted, strict=True):
+        assert sorted(set(found)) == list(found), "each is run once, and goes further than the one before"
     for name in ("Hours", "Days", "All"):
         assert len(content(deployed, f"Old{name}")) > 5
+        assert content(deployed, f"New{name}") == content(deployed, f"Old{name}")
+    deployed.close()
+
+
+def test_rows_that_arrive_meanwhile_are_read_between_such_steps(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitted, planned = watched(monkeypatch, "never"), backfill_step.BackfillStep._planned
+    read_after, done = list[int](), BackfillState.emitted
+
+    def noted(self: Any, state: BackfillState, *rest: Any, **named: Any) -> BackfillState:
+        read_after.append(len(emitted))
+        return planned(self, state, *rest, **named)
+
+    def arrive(state: BackfillState, *rest: Any) -> BackfillState:
+        deployed.log("visits", later[30 * len(emitted) : 30 * len(emitted) + 30])
+        return done(state, *rest)
+
+    monkeypatch.setattr(backfill_step.BackfillStep, "_planned", noted)
+    monkeypatch.setattr(BackfillState, "emitted", arrive)
+    monkeypatch.setattr(pace, "AT_ONCE_FOR", 0.0)
+    chance, deployed = Random(7), Deployed(tmp_path, budget=1 << 14)
+    deployed.commit([Visit, *pipelines("Old")])
+    first, later = [OUTLIER, *visits(chance, 0), *visits(chance, HOURS // 4)], visits(chance, HOURS // 2)
+    deployed.log("visits", first)
+    with live(deployed, spark, small=None) as caught_up:
+        caught_up({"Visit": len(first)})
+        deployed.commit([Visit, *pipelines("Old"), *pipelines("New")])
+        wait_until(lambda: branch_status(deployed.deployment, "main")["state"] == "serving", lambda: emitted)
+        deployed.log("visits", later[30 * len(emitted) :])
+        deployed.log("visits", visits(chance, HOURS + 24 * 3))
+        caught_up({"Visit": 1 + 4 * ROWS})
+    assert len(emitted) > 3
+    assert max(read_after) > 0, "history was read after results were emitted"
+    for name in ("Hours", "Days", "All"):
         assert content(deployed, f"New{name}") == content(deployed, f"Old{name}")
     deployed.close()
