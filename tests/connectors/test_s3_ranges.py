@@ -26,10 +26,8 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LARGE_CHUNK_BYTES", 8000)
 
 
-def test_a_chunk_of_lines_is_read_in_several_requests(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request for 16 MiB was not answered within a minute over a slow line, however often it was tried."""
+def fetched_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list that gets the size of each request."""
     sizes, fetch = list[int](), ObjectFile.fetch
 
     def fetched(file: ObjectFile, begin: int, end: int) -> bytes:
@@ -37,6 +35,14 @@ def test_a_chunk_of_lines_is_read_in_several_requests(
         return fetch(file, begin, end)
 
     monkeypatch.setattr(ObjectFile, "fetch", fetched)
+    return sizes
+
+
+def test_a_chunk_of_lines_is_read_in_several_requests(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request for 16 MiB was not answered within a minute over a slow line, however often it was tried."""
+    sizes = fetched_sizes(monkeypatch)
     in_small_pieces(monkeypatch)
     place.put("raw/a.json", lines(range(1000)))
     assert users(read(reader(place, tmp_path), SCHEMA)) == list(range(1000))
@@ -95,13 +101,7 @@ def test_a_compressed_object_is_read_in_pieces(
     place: Place, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece of text goes on in the object where the one before ends: it is not fetched anew."""
-    sizes, fetch = list[int](), ObjectFile.fetch
-
-    def fetched(file: ObjectFile, begin: int, end: int) -> bytes:
-        sizes.append(end - begin)
-        return fetch(file, begin, end)
-
-    monkeypatch.setattr(ObjectFile, "fetch", fetched)
+    sizes = fetched_sizes(monkeypatch)
     in_small_pieces(monkeypatch)
     monkeypatch.setattr(file_source, "LEAST_SPLIT", 1)
     monkeypatch.setattr(unpacking, "_PACKED_BYTES", 1000)

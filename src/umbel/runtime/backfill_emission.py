@@ -86,11 +86,21 @@ def progress_of(state: BackfillState, time: EventTimeProgress, graph: Graph) -> 
         time: event time as of the batch before.
         graph: the operators that are computed, and their inputs.
     """
+    moved = {each: Moved.of_plain(plain) for each, plain in state.moved.items()}
+    stream_times = {**time.stream_times, **stream_times_of(state, graph)}
+    return replace(time, stream_times=stream_times, moved={**time.moved, **moved})
+
+
+def stream_times_of(state: BackfillState, graph: Graph) -> dict[str, datetime]:
+    """Return the stream times of the operators that a backfill computes, by state id.
+
+    Args:
+        state: of the backfill.
+        graph: the operators, and their inputs.
+    """
     eager = {node.state_id for node in graph.nodes if node.is_timed and not node.is_final}
     seen = {each: at for each, at in state.seen.items() if each in eager}
-    stream_times = {each: datetime.fromisoformat(at) for each, at in {**seen, **state.passed}.items()}
-    moved = {each: Moved.of_plain(plain) for each, plain in state.moved.items()}
-    return replace(time, stream_times={**time.stream_times, **stream_times}, moved={**time.moved, **moved})
+    return {each: datetime.fromisoformat(at) for each, at in {**seen, **state.passed}.items()}
 
 
 def _plain_clocks(graph: Graph, clocks: Mapping[int, Clock]) -> dict[str, list[Any]]:

@@ -5,20 +5,17 @@ Their rows are read in smaller ones, as `retries` does with batches.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.batch_sizes import GROWTH
-from umbel.runtime.retries import BOUND, ENDED, EXCUSED, undo
+from umbel.runtime.retries import BOUND, ENDED, EXCUSED, undo, warn
 
 if TYPE_CHECKING:
     from umbel.graph.graph import Graph
     from umbel.runtime.deployment import Deployment
     from umbel.state.port import Stamp
-
-log = logging.getLogger("umbel.work")
 
 
 def begun_again(
@@ -42,12 +39,8 @@ def begun_again(
     if not is_begun or state.ended < ENDED or rows < 2 or _is_logged(deployment, graph, state):
         return state
     limit = max(1, rows // GROWTH)
-    text = (
-        f"a step of the backfill has ended a process {state.ended} times; its {rows:,} rows of history are read again, "
-        f"about {limit:,} at a time. If memory was short, give the worker more of it"
-    )
-    log.warning(text)
-    deployment.catalog.record_event("work", "warning", text)
+    ends = f"a step of the backfill has ended a process {state.ended} times"
+    warn(deployment.catalog, ends, f"{rows:,} rows of history", limit)
     undo(deployment.store, graph, stamp, frozenset(state.state_ids))
     return state.divided(sizes, limit, max(limit, rows // BOUND))
 

@@ -59,17 +59,27 @@ def smaller(batch: MicroBatch, *, is_new: bool) -> MicroBatch:
     has_parts = limit < batch.plan.size and not all(split.is_replay for split in batch.plan.splits)
     if ended < ENDED or not has_parts or _is_logged(batch):
         return batch
-    text = (
-        f"batch {batch.stamp.batch} has ended the worker {ended} times; its {batch.plan.size:,} bytes of input are read "
-        f"again, about {limit:,} at a time. If memory was short, give the worker more of it"
-    )
-    log.warning(text)
-    batch.deployment.catalog.record_event("work", "warning", text)
+    ends = f"batch {batch.stamp.batch} has ended the worker {ended} times"
+    warn(batch.deployment.catalog, ends, f"{batch.plan.size:,} bytes of input", limit)
     _undo(batch)
     parts = planned_parts(batch)
     with batch.deployment.catalog.without_successor(JobEpoch(JOB, batch.stamp.epoch)):
         plan = batch.deployment.plans().take_out(batch.plan, *parts)
     return replace(batch.planned_anew(plan), limit=limit, most=max(limit, _read(batch) // BOUND))
+
+
+def warn(catalog: Catalog, ends: str, content: str, limit: int) -> None:
+    """Report that something is read in smaller parts, in the log and to `umbel status`.
+
+    Args:
+        catalog: of the deployment.
+        ends: says what has ended the worker, and how often.
+        content: what it was to read.
+        limit: about how much of it is read at a time.
+    """
+    text = f"{ends}; its {content} are read again, about {limit:,} at a time. If memory was short, give the worker more of it"
+    log.warning(text)
+    catalog.record_event("work", "warning", text)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from umbel.graph.stages import Moved, StageOutput, due
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock
 from umbel.runtime import retries
-from umbel.runtime.backfill_emission import begun_emission, clocks_of, progress_of
+from umbel.runtime.backfill_emission import begun_emission, clocks_of, progress_of, stream_times_of
 from umbel.runtime.backfill_input import Read, taken_in
 from umbel.runtime.backfill_retries import begun_again
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
@@ -154,10 +154,7 @@ class BackfillStep:
             self._run_here(self._read_here(todo, batch_report), stamp, batch_report, clocks)
         else:
             self._run_in_tasks(todo, stamp, batch_report)
-        nodes = self.graph.nodes
-        with self.deployment.catalog.without_successor(self.by):  # a successor may begin anew, with these step numbers
-            self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
-        self._bury(batch_report.letters, state.step)
+        self._commit(state.step, batch_report)
         read = history.left(state.position) - history.left(state.end)
         seen, moved = self._plain(batch_report)
         limit = steps.after(limit, read, most(batch_report.result.made))
@@ -165,6 +162,13 @@ class BackfillStep:
         state = state.completed(read, seen, moved, monotonic() - begun, limit, most_rows)
         self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
+
+    def _commit(self, step: int, batch_report: BatchReport) -> None:
+        """Add what a step made to the change logs, and record the rows it rejected."""
+        nodes = {node.log: node for node in self.graph.nodes}
+        with self.deployment.catalog.without_successor(self.by):  # a successor may begin anew, with these step numbers
+            self.deployment.changes.commit_step(step, batch_report.parts, nodes)
+        self._bury(batch_report.letters, step)
 
     def _full(self, *, is_live: bool) -> int:
         """Return about how many rows a step reads at most."""
@@ -200,10 +204,7 @@ class BackfillStep:
             return True
         graph, batch_report, clocks = self.graph, self._seen(state), clocks_of(self.graph, state.clocks)
         self._run_here(StageOutput(), self._numbered(state), batch_report, clocks)
-        nodes = {node.log: node for node in graph.nodes}
-        with self.deployment.catalog.without_successor(self.by):
-            self.deployment.changes.commit_step(state.step, batch_report.parts, nodes)
-        self._bury(batch_report.letters, state.step)
+        self._commit(state.step, batch_report)
         computed = [node for node in graph.nodes if node.state_id in self.state_ids]
         due_now = due(computed, batch_report.result.seen, clocks)
         passed = {
@@ -321,7 +322,7 @@ class BackfillStep:
             made = running.run(StageOutput(seen=batch_report.result.seen), stamp, clocks)
         computed = [node for node in nodes if node.state_id in self.state_ids]
         # noted apart from the batch's progress: a batch that is run again does not compute history again
-        before = progress_of(state, EventTimeProgress(), graph).stream_times
+        before = stream_times_of(state, graph)
         passed = {node.number: before[node.state_id] for node in computed if node.state_id in before}
         for number, stream_time in {**passed, **due(computed, made.seen, clocks)}.items():
             self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat(), self.by)
