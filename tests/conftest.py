@@ -34,7 +34,7 @@ profiles.load()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell runs the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit what is ignored
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
-"""Processes that tests start import the tests: a command run in this process keeps the current folder off their path."""
+"""Processes that tests start import the tests."""
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of tests are small, and several processes share the cores
 
 
@@ -72,6 +72,14 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """
     is_short = not isinstance(val, bytes | str) or len(val) <= LONGEST_ID
     return None if is_short and (not isinstance(val, bytes) or val.isascii()) else argname
+
+
+@pytest.fixture(autouse=True)
+def _current_folder_on_the_path() -> None:
+    """Let processes of a test import from their folder: commands and Spark in this process keep later ones from it."""
+    from umbel.processes.user_folder import SAFE
+
+    os.environ.pop(SAFE, None)
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ sys.stdout.buffer.write(dump(check_commit([], [Paid])))
 
 def test_struct_classes_of_features_travel_from_other_modules(tmp_path: Path) -> None:
     (tmp_path / "money.py").write_text(MODULE)
-    run = subprocess.run([sys.executable, "-c", DEFINITIONS], cwd=tmp_path, capture_output=True, check=True)
+    run = subprocess.run([sys.executable, "-c", DEFINITIONS], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
     function = load(run.stdout).featuresets["Paid"].extractors[0].function
     assert "money" not in sys.modules
     assert function(None, pd.Series([1])).to_list() == [2.0]
