@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +23,24 @@ from umbel.client.connection import HttpConnection
 FLIGHTS = definitions.__name__
 
 Umbel = Callable[..., Result]
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what a command changes in its process, which is that of later tests here."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    mask = os.umask(0o022)
+    os.umask(mask)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    os.umask(mask)
 
 
 @pytest.fixture

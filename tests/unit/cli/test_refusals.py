@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +15,15 @@ from umbel.errors import Transient
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("UMBEL_")]:
         monkeypatch.delenv(name)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setattr("umbel.cli.up.check", lambda *_: None)  # the port may be taken on this machine
     monkeypatch.setattr("umbel.processes.process_tree.die_with_parent", lambda: None)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield tmp_path
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return tmp_path
 
 
 def refusal_of(
