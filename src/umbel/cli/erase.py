@@ -79,17 +79,16 @@ def _types(deployment: Deployment, branch: str, dataset: str) -> dict[str, str]:
 
 
 def _rows(keys: Sequence[str], source: Path | None, types: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    import orjson
-
     from umbel.errors import InvalidValue
+    from umbel.types.long_numbers import parse_long
 
     found: list[Mapping[str, Any]] = [pairs(keys, types)] if keys else []
     for number, line in enumerate(source.read_bytes().splitlines() if source else [], 1):
         if not line.strip():
             continue
         try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
+            row = parse_long(line)
+        except ValueError as error:
             raise InvalidValue(f"{source}, line {number}: {error}") from error
         if not isinstance(row, dict):
             raise InvalidValue(f"{source}, line {number}: not an object of erase keys")

@@ -91,7 +91,7 @@ class HttpConnection:
             method: the HTTP method.
             path: below the server's URL.
             branch: the branch the request refers to.
-            body: a JSON value.
+            body: a JSON value, or its text as bytes.
             content: bytes of protobuf, instead of a body.
             params: of the query string; None leaves one out.
             timeout: in seconds.
@@ -104,7 +104,7 @@ class HttpConnection:
         import httpx
 
         headers = _headers(branch, "application/json" if content is None else PROTOBUF, key)
-        payload = content if content is not None else None if body is None else json.dumps(body, allow_nan=False)
+        payload = content if content is not None else _json(body)
         declared = {name: _spelled(value) for name, value in (params or {}).items() if value is not None}
         try:
             answer = self._answer(method, path, headers, content=payload, params=declared, timeout=timeout)
@@ -145,9 +145,9 @@ class HttpConnection:
         self._token = "" if self._local is None else token_of(self._local)
 
     def send_once(self, path: str, branch: str, body: Any) -> Response:
-        """Post a JSON value with retries such that it takes effect once.
+        """Post JSON with retries such that it takes effect once.
 
-        It is retried if the server does not respond or is overloaded.
+        The body is a value, or the text of one as bytes. It is retried if the server does not respond or is overloaded.
 
         Raises:
             Overloaded: the server has been overloaded for minutes.
@@ -172,6 +172,10 @@ class HttpConnection:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+
+def _json(body: Any) -> bytes | str | None:
+    return body if body is None or isinstance(body, bytes) else json.dumps(body, allow_nan=False)
 
 
 def refusal(response: Response) -> UmbelError:

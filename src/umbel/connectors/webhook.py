@@ -21,7 +21,7 @@ from umbel.log.redaction import without_erased
 from umbel.log.segments import LogPosition
 from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
-from umbel.types.json_values import json_text, with_nan
+from umbel.types.long_numbers import elements
 from umbel.types.raw import Raw, rejects
 
 
@@ -181,7 +181,7 @@ class _RequestGroup:
         rows, errors = list[Any](), dict[int, str]()
         for record in self.records:
             try:
-                rows += with_nan(self._values(record), record.entry.payload)
+                rows += reader.revived(_values(record), record.entry.payload)
             except (ValueError, RecursionError) as error:
                 errors |= dict.fromkeys(range(len(rows), len(rows) + record.entry.rows), f"broken JSON: {error}")
                 rows += [{}] * record.entry.rows
@@ -213,28 +213,26 @@ class _RequestGroup:
         """
         record = self._record(row)
         try:
-            value = self._values(record)[self.first + row - record.row]
-        except (ValueError, RecursionError):
+            return bytes(self._texts(record)[self.first + row - record.row])
+        except ValueError:
             return record.entry.payload
-        return json_text(value)
 
     @cached_property
-    def _parsed(self) -> dict[int, list[Any]]:
+    def _cut(self) -> dict[int, Sequence[Any]]:
         return {}
 
-    def _values(self, record: LogRecord) -> list[Any]:
-        """Return the rows of a record, parsed once and cached.
+    def _texts(self, record: LogRecord) -> Sequence[Any]:
+        """Return the texts of the rows of a record, cut once and cached.
 
         Raises:
-            ValueError: the payload cannot be parsed.
+            ValueError: the payload cannot be cut.
         """
-        if record.offset not in self._parsed:
+        if record.offset not in self._cut:
             try:
-                self._parsed[record.offset] = _values(record)
-            except (ValueError, RecursionError):
-                self._parsed[record.offset] = []
-                raise
-        found = self._parsed[record.offset]
+                self._cut[record.offset] = elements(record.entry.payload)
+            except ValueError:
+                self._cut[record.offset] = []
+        found = self._cut[record.offset]
         if len(found) != record.entry.rows:
             raise ValueError(f"expected a list of {record.entry.rows} rows")
         return found

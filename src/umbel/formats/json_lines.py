@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from umbel.formats.chunks import COMPRESSED, MAX_ROW
 from umbel.formats.json_keys import ESCAPED_KEY, examine
 from umbel.types.dtype import DType, nulls
 from umbel.types.json_values import revive, with_nan
+from umbel.types.long_numbers import with_decimals, with_long_numbers
 from umbel.types.raw import Raw, from_records, rejects
 
 GROUP = 512
@@ -43,12 +44,14 @@ class _Fast:
         casts: columns to cast back to text inside lists and structs.
         texts: the text columns.
         guard: matches bytes for which Polars might differ from reading one by one, where these have other values than texts.
+        digits: matches numbers of decimals that may have more digits than a float; empty if no decimal is read as one.
     """
 
     schema: Mapping[str, pl.DataType]
     casts: Mapping[str, pl.DataType]
     texts: Collection[str]
     guard: str
+    digits: str = ""
 
     def read(self, data: bytes) -> pl.DataFrame | None:
         """Return the rows of some lines, None if they must be read one by one."""
@@ -60,6 +63,8 @@ class _Fast:
             frame = pl.read_ndjson(io.BytesIO(data), schema=self.schema)
             keys = examine(data, frame, self.texts)
             if not keys.are_distinct or (not keys.have_texts and _contains(data, self.guard)):
+                return None
+            if self.digits and _contains(data, self.digits):
                 return None
         except pl.exceptions.PolarsError:
             return None
@@ -93,11 +98,12 @@ class JsonLines:
         self._requested, self._exact = requested, exact
         self._columns = {name: dtype.polars() for name, dtype in requested.items()} if exact else {}
         self._fast = _fast(self._columns) if self._columns else None
+        self._decimals = with_decimals(requested)
 
     def read(self, data: bytes) -> Iterator[Raw]:
         """Yield the rows of some lines in order, blank lines left out."""
         if not self._fast:
-            yield from self.portions(*_parsed(lines_of(data)))
+            yield from self.portions(*self._parsed(lines_of(data)))
             return
         frame = self.at_once(data)
         if frame is not None:
@@ -116,7 +122,7 @@ class JsonLines:
         elif self._fast:
             yield from self._by_groups(texts)
         else:
-            yield from self.portions(*_parsed(texts))
+            yield from self.portions(*self._parsed(texts))
 
     def _exactly(self, texts: Sequence[bytes]) -> pl.DataFrame | None:
         """Return the rows of texts read at once, None if that could be wrong."""
@@ -135,7 +141,7 @@ class JsonLines:
                 yield Raw(pl.concat(good), rejects({}))
                 good.clear()
             if frame is None:
-                yield self.values(*_parsed(group))
+                yield self.values(*self._parsed(group))
             else:
                 good.append(frame)
         if good:
@@ -145,28 +151,31 @@ class JsonLines:
         """Return the rows of some lines, None if they must be read one by one."""
         if self._fast is None:
             return None
-        numeric = self._with_numeric_instants(data)
+        numeric = self._with_numbers(data)
         frame = None if numeric is None else numeric.read(data)
-        return self._fast.read(data) if frame is None else frame
+        frame = self._fast.read(data) if frame is None else frame
+        decimals = {name: self._requested[name] for name in self._decimals}
+        return frame if frame is None or not decimals else revive(frame, decimals)
 
-    def _with_numeric_instants(self, data: bytes) -> _Fast | None:
-        """Return a schema that reads instants as whole numbers.
+    def _with_numbers(self, data: bytes) -> _Fast | None:
+        """Return a schema that reads instants as whole numbers, and decimals as floats.
 
-        None if the first line has no such instant.
+        None if the first line has no such numbers.
 
         Numbers are read and converted in half of the time that their texts take.
         """
         line = data[: data.find(b"\n") + 1 or len(data)]
         numbers = {
-            name: pl.Int64()
+            name: pl.Float64() if dtype == pl.Decimal else pl.Int64()
             for name, dtype in self._columns.items()
-            if isinstance(dtype, pl.Datetime) and re.search(rf'"{re.escape(name)}"\s*:\s*-?\d'.encode(), line)
+            if isinstance(dtype, pl.Datetime | pl.Decimal)
+            and re.search(rf'"{re.escape(name)}"\s*:\s*-?\d'.encode(), line)
         }
-        return _fast({**self._columns, **numbers}) if numbers else None
+        return _fast({**self._columns, **numbers}, self._decimals & numbers.keys()) if numbers else None
 
     def whole(self, texts: Sequence[bytes]) -> Raw:
         """Return one row for each text, all of them in one frame."""
-        return self.values(*_parsed(texts))
+        return self.values(*self._parsed(texts))
 
     def portions(self, rows: Sequence[Any], errors: Mapping[int, str]) -> Iterator[Raw]:
         """Yield JSON values as rows in order, in portions if their members have many names.
@@ -177,6 +186,41 @@ class JsonLines:
             yield self.values(
                 rows[begin:end], {row - begin: error for row, error in errors.items() if begin <= row < end}
             )
+
+    def revived(self, value: Any, text: bytes) -> Any:
+        """Return a row, or a list of them, with the numbers that parsers do not read.
+
+        The value is changed in place.
+        """
+        return with_nan(with_long_numbers(value, text, self._decimals), text)
+
+    def _parsed(self, lines: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
+        """Return the values of lines, `{}` for a malformed one, and the reasons of these."""
+        try:
+            return self._plain_values(lines), {}
+        except (ValueError, RecursionError):
+            pass  # one of them is malformed: find out which
+        rows, errors = list[Any](), dict[int, str]()
+        for number, line in enumerate(lines):
+            try:
+                rows.append(self._checked_value(line))
+            except (ValueError, RecursionError) as error:
+                rows.append({})
+                errors[number] = str(error)
+        return rows, errors
+
+    def _plain_values(self, lines: Sequence[bytes]) -> list[Any]:
+        if any(len(line) > MAX_ROW or _BIG.search(line) for line in lines):
+            raise ValueError("some need a closer look")
+        return [self.revived(orjson.loads(line), line) for line in lines]
+
+    def _checked_value(self, line: bytes) -> Any:
+        if len(line) > MAX_ROW:
+            raise ValueError(f"a row of {len(line)} bytes is longer than {MAX_ROW}")
+        try:
+            return self.revived(parse_value(line), line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"broken JSON: {error}") from error
 
     @property
     def _selects(self) -> bool:
@@ -213,55 +257,30 @@ def _portions(rows: Sequence[Any], begin: int, end: int) -> Iterator[tuple[int, 
     yield from _portions(rows, middle, end)
 
 
-def _parsed(lines: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
-    """Return the values of lines, `{}` for a malformed one, and the reasons of these."""
-    try:
-        return _plain_values(lines), {}
-    except (ValueError, RecursionError):
-        pass  # one of them is malformed: find out which
-    rows, errors = list[Any](), dict[int, str]()
-    for number, line in enumerate(lines):
-        try:
-            rows.append(_checked_value(line))
-        except (ValueError, RecursionError) as error:
-            rows.append({})
-            errors[number] = str(error)
-    return rows, errors
-
-
-def _plain_values(lines: Sequence[bytes]) -> list[Any]:
-    if any(len(line) > MAX_ROW or _BIG.search(line) for line in lines):
-        raise ValueError("some need a closer look")
-    return [with_nan(orjson.loads(line), line) for line in lines]
-
-
-def _checked_value(line: bytes) -> Any:
-    if len(line) > MAX_ROW:
-        raise ValueError(f"a row of {len(line)} bytes is longer than {MAX_ROW}")
-    try:
-        return with_nan(parse_value(line), line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"broken JSON: {error}") from error
-
-
 def lines_of(data: bytes) -> list[bytes]:
     """Return the non-blank lines."""
     return [line for line in data.split(b"\n") if not line.isspace() and line]
 
 
-def _fast(columns: Mapping[str, pl.DataType]) -> _Fast | None:
+def _fast(columns: Mapping[str, pl.DataType], decimals: Collection[str] = ()) -> _Fast | None:
     schema = {name: _TOP.get(type(dtype)) or _strict(dtype) for name, dtype in columns.items()}
     known = {name: dtype for name, dtype in schema.items() if dtype is not None}
     if len(known) < len(columns):
         return None
     texts = [name for name, dtype in known.items() if dtype == pl.String]
-    lenient = rf'"(?:{"|".join(map(re.escape, texts))})"\s*:\s*(?:[\[{{tf]|-?\d+[.eE]|-?\d{{19}})'
+    lenient = rf"{_named(texts)}(?:[\[{{tf]|-?\d+[.eE]|-?\d{{19}})"
     casts = {name: _texts(dtype) for name, dtype in known.items() if _texts(dtype) != dtype}
-    return _Fast(known, casts, frozenset(texts), lenient)
+    digits = rf"{_named(decimals)}-?[0-9.]{{16}}" if decimals else ""
+    return _Fast(known, casts, frozenset(texts), lenient, digits)
+
+
+def _named(names: Iterable[str]) -> str:
+    """Return a pattern for the names of some members, up to their values."""
+    return rf'"(?:{"|".join(map(re.escape, names))})"\s*:\s*'
 
 
 _SAME = (pl.Int64, pl.Float64, pl.Boolean)
-_TOP: Mapping[type, pl.DataType] = {pl.String: pl.String(), pl.Datetime: pl.String(), pl.Date: pl.String()}
+_TOP: Mapping[type, pl.DataType] = dict.fromkeys((pl.String, pl.Datetime, pl.Date, pl.Decimal), pl.String())
 
 
 def _strict(dtype: pl.DataType) -> pl.DataType | None:

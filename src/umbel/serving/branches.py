@@ -119,7 +119,8 @@ async def erase(request: Request, name: DatasetName, body: EraseRequest) -> Revi
     service: Service = request.app.state.service
     in_force = await service.of(request)
     definition = in_force.dataset(name)
-    provided, owner = columns_of(body.erase_keys, "erase_keys"), f"erase on dataset '{name}'"
+    rows, owner = body.values("erase_keys", definition.dtypes), f"erase on dataset '{name}'"
+    provided = columns_of(rows, "erase_keys")
     definition.check_erase_keys(list(provided))
     types = {each: definition.dtypes[each] for each in definition.erase_keys}
     keys = columns_from_json(provided, types, owner)

@@ -25,7 +25,7 @@ from umbel.errors import Damaged, Transient, UmbelError
 from umbel.request_errors import Internal
 from umbel.serving.headers import branch_of
 from umbel.serving.refusals import JSON, refusal
-from umbel.serving.requests import PROTOBUF, JsonBody, Parameters, answer, body_of
+from umbel.serving.requests import INLINE, PROTOBUF, JsonBody, Parameters, answer, body_of
 from umbel.state.disk import remedy_of
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 READING = frozenset({"GET", "HEAD"})
-INLINE = 1 << 20
-"""Bodies of at most so many bytes are parsed on the event loop, larger ones in a thread."""
 
 log = logging.getLogger("umbel.serve")
 

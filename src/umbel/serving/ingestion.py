@@ -16,16 +16,14 @@ from starlette.requests import Request
 
 from umbel.errors import Conflict, InvalidType, InvalidValue
 from umbel.formats.compression import decompressed
-from umbel.formats.json_lines import lines_of, parse_value
+from umbel.formats.json_lines import lines_of
 from umbel.query.encode import columns_of
 from umbel.serving.arrow_rows import check_expansion, rows_of_stream
-from umbel.serving.endpoint import INLINE
 from umbel.serving.headers import headers_of
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import ARROW, LINES, MAX_BODY, JsonBody, Parameters, Rows, Text, plain_media
+from umbel.serving.requests import ARROW, INLINE, LINES, MAX_BODY, JsonBody, Parameters, Rows, Text, plain_media
 from umbel.serving.service import Service
 from umbel.serving.threads import ThreadPool
-from umbel.types.json_values import json_text
 
 LONGEST_ID = 1024
 NEW_KEY = "send other rows with a key of their own"
@@ -83,6 +81,7 @@ class Posted(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(Posted).decode
+_columns = msgspec.json.Decoder(dict[str, list[msgspec.Raw]]).decode
 
 
 class RowsTaken(NamedTuple):
@@ -203,7 +202,7 @@ def taken(data: bytes) -> RowsTaken:
     if not isinstance(found, dict):
         raise InvalidType(f"'data' must be a list of row objects or an object of columns, found {found!r:.80}")
     rows = _transposed(bytes(posted.data))
-    return RowsTaken(posted.webhook, posted.endpoint, json_text(rows), len(rows))
+    return RowsTaken(posted.webhook, posted.endpoint, b"[%b]" % b",".join(rows), len(rows))
 
 
 def _repeated(data: bytes) -> list[str]:
@@ -214,10 +213,12 @@ def _repeated(data: bytes) -> list[str]:
     return [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
 
 
-def _transposed(data: bytes) -> list[dict[str, Any]]:
-    columns = columns_of(parse_value(data))
+def _transposed(data: bytes) -> list[bytes]:
+    """Return columns as the texts of rows: numbers may have more digits than floats."""
+    columns = columns_of(orjson.loads(data))
     check_expansion(columns, max(map(len, columns.values()), default=0))
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    members = [[b"%b:%b" % (orjson.dumps(name), value) for value in values] for name, values in _columns(data).items()]
+    return [b"{%b}" % b",".join(row) for row in zip(*members, strict=True)]
 
 
 def _batch_id(declared: str | None) -> str | None:

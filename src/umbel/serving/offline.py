@@ -86,7 +86,7 @@ async def begin(request: Request, body: OfflineQueryRequest, in_force: InForce, 
     requested = InputColumns.of(plan.inputs, columns, column, Datetime())
 
     def run() -> OfflineJob:
-        rows = _rows(body.data, requested) if _has_rows(body) else None
+        rows = _rows(body.values("data", requested.types), requested) if _has_rows(body) else None
         return submit(service.deployment, question, body.input, body.output, rows)
 
     job = await asyncio.to_thread(run)

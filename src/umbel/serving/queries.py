@@ -129,7 +129,7 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
     usage: Usage = state.metrics.usage
     try:
         in_force, plan = await planned(request, body.inputs, body.outputs, QueryMode.ONLINE)
-        question = _question(in_force, plan, body.data, at=instant_of(body.as_of))
+        question = _question(in_force, plan, await _data(request, body, plan), at=instant_of(body.as_of))
         found = await coalescer.answer(question)
     except Exception as error:
         usage.failed(purpose.workflow, error)
@@ -161,7 +161,8 @@ async def query_offline(
     workflow_of(body.workflow)
     service: Service = request.app.state.service
     column = body.timestamp_column
-    question = _question(in_force, plan, body.data, mapped(plan.inputs, body.feature_to_column_map or {}))
+    columns = mapped(plan.inputs, body.feature_to_column_map or {})
+    question = _question(in_force, plan, await _data(request, body, plan), columns)
 
     def run() -> Encoded:
         provided = requested_columns(body.data, [column])
@@ -211,7 +212,15 @@ def _provided(engine: QueryEngine, name: str, body: LookupRequest) -> tuple[dict
     definition = engine.dataset(name)
     checked_fields(definition, body.fields)
     types = dict(definition.schema.keys)
-    return types, requested_columns(body.keys, types, "keys")
+    return types, requested_columns(body.values("keys", types), types, "keys")
+
+
+async def _data(request: Request, body: QueryRequest | OfflineQueryRequest, plan: QueryPlan) -> Any:
+    """Return the rows of a query, with all digits of decimals."""
+    if not body.is_large:
+        return body.values("data", plan.inputs)
+    service: Service = request.app.state.service
+    return await service.threads.parsing.do(body.values, "data", plan.inputs)
 
 
 def _question(

@@ -20,8 +20,12 @@ from umbel.errors import InvalidType, InvalidValue, Overloaded
 from umbel.request_errors import TooLarge, TooSlow, UnsupportedMedia
 from umbel.serving.headers import headers_of
 from umbel.serving.refusals import JSON
+from umbel.types.dtype import DType
 from umbel.types.json_values import with_nan
+from umbel.types.long_numbers import LONG, member, parse_long, with_decimals
 
+INLINE = 1 << 20
+"""Bodies of at most so many bytes are parsed on the event loop, larger ones in a thread."""
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
 MOST_BUFFERED = 256 << 20
@@ -84,7 +88,7 @@ Instant = Annotated[
 ]
 
 
-class JsonBody(msgspec.Struct, frozen=True):
+class JsonBody(msgspec.Struct, frozen=True, dict=True):
     """The JSON object in the body of a request; members of other names are ignored."""
 
     example: ClassVar[Mapping[str, Any]] = {}
@@ -103,9 +107,30 @@ class JsonBody(msgspec.Struct, frozen=True):
         except orjson.JSONDecodeError as error:
             raise InvalidValue(f"the body is not JSON: {error}", hint='send a JSON object: {"name": …}') from None
         try:
-            return msgspec.convert(found, cls)
+            body = msgspec.convert(found, cls)
         except msgspec.ValidationError as error:
             raise cls._described(found, error) from None
+        if LONG.search(data):
+            msgspec.structs.force_setattr(body, "_text", data)
+        return body
+
+    @property
+    def is_large(self) -> bool:
+        """Return True if `values` may take longer than requests may wait for each other."""
+        return len(getattr(self, "_text", b"")) > INLINE
+
+    def values(self, name: str, types: Mapping[str, DType]) -> Any:
+        """Return a member, with all digits of decimals.
+
+        Args:
+            name: the member, rows or columns.
+            types: the types of its columns.
+        """
+        text: bytes | None = getattr(self, "_text", None)
+        if text is None or not with_decimals(types):
+            return getattr(self, name)
+        piece = member(text, name)
+        return with_nan(parse_long(piece), piece)
 
     @classmethod
     def _described(cls, found: Any, error: msgspec.ValidationError) -> InvalidType | InvalidValue:

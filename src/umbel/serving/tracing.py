@@ -116,7 +116,9 @@ async def trace(request: Request, body: FeatureTraceRequest) -> Annotated[Respon
     at = instant_of(body.as_of)
 
     def run() -> dict[str, Any]:
-        provided = columns_from_json(requested_columns(body.data, plan.inputs), plan.inputs, "data")
+        provided = columns_from_json(
+            requested_columns(body.values("data", plan.inputs), plan.inputs), plan.inputs, "data"
+        )
         height = len(body.data) if isinstance(body.data, list) else len(next(iter(provided.values()), [0]))
         _check_one(height)
         return trace_query(in_force.engine, _tracer(request, in_force, body.rows), plan, provided, at)
@@ -134,7 +136,8 @@ async def trace_of_row(
     types, at = dict(in_force.dataset(name).schema.keys), instant_of(body.as_of)
 
     def run() -> dict[str, Any]:
-        keys = pl.DataFrame(columns_from_json(requested_columns(body.keys, types, "keys"), types, "keys"))
+        provided = requested_columns(body.values("keys", types), types, "keys")
+        keys = pl.DataFrame(columns_from_json(provided, types, "keys"))
         if types:  # a dataset without keys is refused with its own words
             _check_one(keys.height)
         return trace_row(in_force.engine, _tracer(request, in_force, body.rows), name, keys, at)

@@ -30,9 +30,15 @@ NUL = rb"\u0000"
 
 def revive(frame: pl.DataFrame, types: Mapping[str, dtypes.DType]) -> pl.DataFrame:
     """Convert the JSON values of columns of known types; invalid values stay unchanged."""
-    turns = {name: lenient(reader(dtype)) for name, dtype in types.items() if name in frame.columns}
-    texts = {name: turn for name, turn in turns.items() if turn and frame[name].dtype in (pl.String, pl.Object)}
-    return frame.with_columns(column_of(name, each(turn, frame[name].to_list())) for name, turn in texts.items())
+    turns = {name: reader(dtype) for name, dtype in types.items() if name in frame.columns}
+    changed = {name: lenient(turn) for name, turn in turns.items() if turn and _may_change(turn, frame[name])}
+    return frame.with_columns(column_of(name, each(turn, frame[name].to_list())) for name, turn in changed.items())
+
+
+def _may_change(turn: Turn, column: pl.Series) -> bool:
+    if column.dtype == pl.String and turn is _read_special:
+        return bool(column.is_in(list(SPECIAL)).any())
+    return column.dtype in (pl.String, pl.Object)
 
 
 def each(turn: Turn | None, values: Sequence[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from umbel.errors import InvalidType
 from umbel.types.dtype import Checked, DType, Refused
+from umbel.types.long_numbers import LongNumber
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,9 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*")
 _DECIMAL = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s*")
 _EXACT = decimal.Context(prec=400, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+_NEAR = 2.0**42
+"""Floats up to here, times a power of ten, are off by less than a half of `_TIE`."""
+_TIE = 2.0**-9
 _INTEGERS = (int, np.integer)
 _FLOATS = (float, np.floating)
 
@@ -58,6 +62,8 @@ class Int(DType):
             return leftovers(self, column, column.cast(pl.Int64, strict=False))
         if column.dtype == pl.String:
             return leftovers(self, column, column.cast(pl.Int64, strict=False))
+        if column.dtype == pl.Decimal:
+            return leftovers(self, column, _unchanged(column, pl.Int64()))
         return self.convert_objects(column.to_list())
 
     def _convert_floats(self, column: pl.Series) -> Checked:
@@ -191,6 +197,10 @@ class Decimal(DType):
             return Checked(column)
         if column.dtype.is_integer():
             return leftovers(self, column, column.cast(self.polars(), strict=False))
+        if column.dtype == pl.String:
+            return self._convert_texts(column)
+        if column.dtype == pl.Decimal:
+            return leftovers(self, column, _unchanged(column, self.polars()))
         return self._convert_floats(column) if column.dtype.is_float() else self.convert_objects(column.to_list())
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
@@ -198,8 +208,35 @@ class Decimal(DType):
             return self._convert_floats(pl.Series(values, dtype=pl.Float64))
         return self.convert_each(values)
 
+    def _convert_texts(self, column: pl.Series) -> Checked:
+        before = DECIMAL_DIGITS - self.scale
+        is_plain = column.str.contains(rf"^-?[0-9]{{1,{max(before, 1)}}}(\.[0-9]{{1,{self.scale}}})?$")
+        return leftovers(self, column, column.set(~is_plain, None).cast(self.polars(), strict=False))
+
     def _convert_floats(self, column: pl.Series) -> Checked:
-        column = column.fill_nan(None)
+        column = column.fill_nan(None).cast(pl.Float64)
+        with np.errstate(over="ignore"):
+            scaled = column.fill_null(0.0).to_numpy() * 10.0**self.scale
+        is_near = np.abs(scaled) < _NEAR
+        whole = np.where(is_near, scaled, 0.0)
+        is_clear = is_near & (np.abs(whole - np.floor(whole) - 0.5) > _TIE)
+        units = np.rint(whole).astype(np.int64)
+        found = self._of_units(units)
+        if column.null_count():
+            found = found.set(column.is_null(), None)
+        unclear = pl.Series(np.flatnonzero(~is_clear), dtype=pl.UInt32)
+        return patch(found, unclear, self._by_text(column.gather(unclear))) if len(unclear) else Checked(found)
+
+    def _of_units(self, units: NDArray[np.int64]) -> pl.Series:
+        """Return decimals of as many units of the last digit."""
+        import pyarrow as pa
+
+        halves = np.stack([units, units >> 63], axis=1)  # as numbers of 128 bits, the lower half first
+        kind = pa.decimal128(DECIMAL_DIGITS, self.scale)
+        array = pa.Array.from_buffers(kind, len(units), [None, pa.py_buffer(np.ascontiguousarray(halves))])
+        return pl.Series(values=pl.from_arrow(array))
+
+    def _by_text(self, column: pl.Series) -> Checked:
         texts = [None if value is None else f"{value:.{self.scale}f}" for value in column.to_list()]
         return leftovers(self, column, pl.Series(texts, dtype=pl.String).cast(self.polars(), strict=False))
 
@@ -228,6 +265,8 @@ class Decimal(DType):
         return found
 
     def _decimal(self, value: Any) -> decimal.Decimal | None:
+        if isinstance(value, LongNumber):
+            return value.quantize(decimal.Decimal(1).scaleb(-self.scale), decimal.ROUND_HALF_EVEN, _EXACT)
         if isinstance(value, decimal.Decimal):
             return value
         if isinstance(value, bool):
@@ -260,6 +299,12 @@ def _is_whole(number: Any) -> bool:
 
 def _is_finite(number: Any) -> bool:
     return number.is_finite() if isinstance(number, decimal.Decimal) else bool(np.isfinite(number))
+
+
+def _unchanged(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return decimals in another type, null for those that it cannot hold."""
+    found = column.cast(dtype, strict=False)
+    return found.set((found.cast(column.dtype, strict=False) != column).fill_null(True), None)
 
 
 def leftovers(dtype: DType, raw: pl.Series, converted: pl.Series) -> Checked:

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import polars as pl
 
-from umbel.types.dtypes import Decimal, Dict, DType, Float, List, Record, Str
+from umbel.types.dtypes import Decimal, DType, Float, Str
+from umbel.types.long_numbers import has_decimals
 from umbel.types.raw import column_of
-from umbel.types.restrictions import Wrapper
 
 INT, FLOAT, NUMERIC, BOOL, BYTES = "int", "float", "numeric", "bool", "bytes"
 DATE, INSTANT, NAIVE, JSON, TEXT = "date", "timestamptz", "timestamp", "json", "text"
@@ -77,7 +77,11 @@ class TextForm:
         if column.kind == TEXT or (isinstance(target, Str) and column.kind == JSON):
             return text
         if column.kind in self.objects:
-            convert = exact_json_value if column.kind == JSON and _has_decimals(target) else self.scalars[column.kind]
+            convert = (
+                exact_json_value
+                if column.kind == JSON and target and has_decimals(target)
+                else self.scalars[column.kind]
+            )
             return column_of(text.name, [None if value is None else convert(value) for value in text.to_list()])
         values = _numeric(text, target) if column.kind == NUMERIC else self.vectors[column.kind](text)
         lost = values.is_null() & text.is_not_null()
@@ -158,13 +162,6 @@ def exact_json_value(value: str) -> Any:
         return json.loads(value, parse_float=decimal.Decimal)
     except ValueError:
         return value
-
-
-def _has_decimals(dtype: DType | None) -> bool:
-    """Return whether a type is Decimal, or has it inside."""
-    if isinstance(dtype, Record):
-        return any(_has_decimals(each) for _, each in dtype.members())
-    return isinstance(dtype, Decimal) or (isinstance(dtype, List | Dict | Wrapper) and _has_decimals(dtype.of))
 
 
 def number(value: str) -> Any:
