@@ -14,6 +14,7 @@ import polars as pl
 
 from umbel.types import epochs, rfc2822
 from umbel.types.dtype import Checked, DType, Refused, describe, present
+from umbel.types.numeric import leftovers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,14 +149,15 @@ class Date(DType):
         """Convert texts, those of instants at once."""
         is_instant = column.str.contains(_INSTANT.pattern).fill_null(False)
         if not is_instant.any():
-            return self.convert_objects(column.to_list())
+            return self._of_days(column)
         instants = Datetime().convert_column(column.set(~is_instant, None))
-        days, others = (
-            self.convert_column(instants.values),
-            self.convert_objects(column.set(is_instant, None).to_list()),
-        )
+        days, others = self.convert_column(instants.values), self._of_days(column.set(is_instant, None))
         values = days.values.zip_with(is_instant, others.values)
         return Checked(values, {**instants.errors, **days.errors, **others.errors})
+
+    def _of_days(self, column: pl.Series) -> Checked:
+        is_day = column.str.contains(rf"^{_DAY.pattern}$") & ~column.str.starts_with("0000")
+        return leftovers(self, column, column.set(~is_day, None).str.to_date("%Y-%m-%d", strict=False))
 
     def _midnight(self, value: datetime) -> date:
         days, rest = divmod(_of_datetime(value), _DAY_US)
