@@ -188,9 +188,9 @@ class JsonLines:
             )
 
     def revived(self, value: Any, text: bytes) -> Any:
-        """Return a row, or a list of them, with the numbers that parsers do not read.
+        """Return a row, or several, with numbers that parsers do not read.
 
-        The value is changed in place.
+        The value is a row or a list of them; it is changed in place.
         """
         return with_nan(with_long_numbers(value, text, self._decimals), text)
 
