@@ -12,25 +12,38 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from typing import Any
 
 import orjson
 import polars as pl
 
 from umbel.formats.chunks import COMPRESSED, MAX_ROW
+from umbel.formats.garbage import uncollected
 from umbel.formats.json_keys import ESCAPED_KEY, examine
 from umbel.types.dtype import DType, nulls
-from umbel.types.json_values import revive, with_nan
-from umbel.types.long_numbers import with_decimals, with_long_numbers
+from umbel.types.dtypes import Dict, List, Record
+from umbel.types.json_values import NUL, revive, with_nan
+from umbel.types.long_numbers import LONG, with_decimals, with_long_numbers
 from umbel.types.raw import Raw, from_records, rejects
+from umbel.types.restrictions import Wrapper
 
 GROUP = 512
 """Lines per group read one by one when one of them is malformed. Smaller groups cost more calls than they save."""
 
+SHORT = 8
+"""Groups that are read at once from which on this is worth a frame of their own."""
+
 MOST_VALUES = 1 << 22
 """Values of a frame, absent ones too. Objects whose members are dense have fewer in a chunk."""
 
-_BIG = re.compile(rb"[0-9]{19}")
+BIG = "[0-9]{19}"
+"""Matches numbers that may be integers beyond 64 bits."""
+NAN = re.escape(NUL.decode())
+"""Matches what may begin `UNTYPED_NAN`."""
+AT_ONCE = 100
+"""Lines from which on they are searched at once."""
 _ESCAPES = rf"\\u[dD][89abAB]|\\u0000|{ESCAPED_KEY}"
 """Matches escapes that Polars does not read, that may begin `UNTYPED_NAN`, and that hide the name of a key."""
 
@@ -97,8 +110,10 @@ class JsonLines:
     def __init__(self, requested: Mapping[str, DType], *, exact: bool) -> None:
         self._requested, self._exact = requested, exact
         self._columns = {name: dtype.polars() for name, dtype in requested.items()} if exact else {}
-        self._fast = _fast(self._columns) if self._columns else None
+        has_dictionaries = any(map(_has_dictionary, requested.values()))  # in JSON their names are those of members
+        self._fast = _fast(self._columns) if self._columns and not has_dictionaries else None
         self._decimals = with_decimals(requested)
+        self._unusual = "|".join((BIG, NAN, *([LONG.pattern.decode()] if self._decimals else [])))
 
     def read(self, data: bytes) -> Iterator[Raw]:
         """Yield the rows of some lines in order, blank lines left out."""
@@ -133,19 +148,14 @@ class JsonLines:
         return frame if frame is not None and frame.height == len(texts) else None
 
     def _by_groups(self, lines: Sequence[bytes]) -> Iterator[Raw]:
-        good = list[pl.DataFrame]()
-        for start in range(0, len(lines), GROUP):
-            group = lines[start : start + GROUP]
-            frame = self._exactly(group)
-            if good and (frame is None or frame.schema != good[0].schema):
-                yield Raw(pl.concat(good), rejects({}))
-                good.clear()
-            if frame is None:
-                yield self.values(*self._parsed(group))
+        """Yield the rows of lines of which some are read one by one."""
+        frames = [self._exactly(lines[start : start + GROUP]) for start in range(0, len(lines), GROUP)]
+        for begin, end in _runs([None if frame is None else frame.schema for frame in frames]):
+            found = [frame for frame in frames[begin:end] if frame is not None]
+            if len(found) == end - begin:
+                yield Raw(pl.concat(found), rejects({}))
             else:
-                good.append(frame)
-        if good:
-            yield Raw(pl.concat(good), rejects({}))
+                yield from self.portions(*self._parsed(lines[begin * GROUP : end * GROUP]))
 
     def at_once(self, data: bytes) -> pl.DataFrame | None:
         """Return the rows of some lines, None if they must be read one by one."""
@@ -196,23 +206,27 @@ class JsonLines:
 
     def _parsed(self, lines: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
         """Return the values of lines, `{}` for a malformed one, and the reasons of these."""
-        try:
-            return self._plain_values(lines), {}
-        except (ValueError, RecursionError):
-            pass  # one of them is malformed: find out which
-        rows, errors = list[Any](), dict[int, str]()
-        for number, line in enumerate(lines):
+        with uncollected():
             try:
-                rows.append(self._checked_value(line))
-            except (ValueError, RecursionError) as error:
-                rows.append({})
-                errors[number] = str(error)
+                return self._plain_values(lines), {}
+            except (ValueError, RecursionError):
+                pass  # one of them is malformed: find out which
+            rows, errors = list[Any](), dict[int, str]()
+            for number, line in enumerate(lines):
+                try:
+                    rows.append(self._checked_value(line))
+                except (ValueError, RecursionError) as error:
+                    rows.append({})
+                    errors[number] = str(error)
         return rows, errors
 
     def _plain_values(self, lines: Sequence[bytes]) -> list[Any]:
-        if any(len(line) > MAX_ROW or _BIG.search(line) for line in lines):
-            raise ValueError("some need a closer look")
-        return [self.revived(orjson.loads(line), line) for line in lines]
+        if max(map(len, lines), default=0) > MAX_ROW:
+            raise ValueError("one needs a closer look")
+        values = list(map(orjson.loads, lines))
+        for number in _matching(lines, self._unusual):
+            values[number] = self._checked_value(lines[number])
+        return values
 
     def _checked_value(self, line: bytes) -> Any:
         if len(line) > MAX_ROW:
@@ -228,12 +242,35 @@ class JsonLines:
 
     def values(self, rows: Sequence[Any], errors: Mapping[int, str]) -> Raw:
         """Return JSON values as rows; `rows` has `{}` for each row in `errors`."""
-        raw = from_records(rows, names=self._requested if self._selects else None)
+        with uncollected():
+            raw = from_records(rows, names=self._requested if self._selects else None)
         missing = [nulls(len(rows), pl.Null()).alias(name) for name in self._requested if name not in raw.frame.columns]
         frame = revive(raw.frame.with_columns(missing), self._requested)
         found = pl.concat([rejects(errors), raw.rejects]).sort("row")
         chosen = frame.select(list(self._requested)) if self._selects else frame
         return Raw(chosen, found, objects=None if self._requested else rows, is_sparse=True)
+
+
+def _runs(schemas: Sequence[pl.Schema | None]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of groups of lines that become one frame each.
+
+    Those that are read at once have one schema. Short ranges of them are read with the others beside them, one by one:
+    what is done for each frame takes longer than to read its lines again.
+
+    Args:
+        schemas: of the frame of each group; None for one that is read one by one.
+    """
+    alike = [(schema, len(list(run))) for schema, run in groupby(schemas)]
+    are_slow = [schema is None or (count < SHORT and len(alike) > 1) for schema, count in alike]
+    begin = end = 0
+    was_slow = False
+    for is_slow, (_, count) in zip(are_slow, alike, strict=True):
+        if begin < end and not (is_slow and was_slow):
+            yield begin, end
+            begin = end
+        end, was_slow = end + count, is_slow
+    if begin < end:
+        yield begin, end
 
 
 def parse_value(line: bytes) -> Any:
@@ -243,7 +280,21 @@ def parse_value(line: bytes) -> Any:
         ValueError: the text is not valid JSON.
     """
     value = orjson.loads(line)
-    return json.loads(line) if _BIG.search(line) else value  # orjson reads integers beyond 64 bits as floats
+    return json.loads(line) if _compiled(BIG).search(line) else value  # orjson reads integers beyond 64 bits as floats
+
+
+def _matching(lines: Sequence[bytes], pattern: str) -> Sequence[int]:
+    """Return the numbers of the lines of UTF-8 in which a pattern is found."""
+    if len(lines) < AT_ONCE:
+        search = _compiled(pattern).search
+        return [number for number, line in enumerate(lines) if search(line)]
+    found: Sequence[int] = pl.Series(lines, dtype=pl.Binary).cast(pl.String).str.contains(pattern).arg_true().to_list()
+    return found
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode())
 
 
 def _portions(rows: Sequence[Any], begin: int, end: int) -> Iterator[tuple[int, int]]:
@@ -299,6 +350,13 @@ def _strict(dtype: pl.DataType) -> pl.DataType | None:
         known = {name: kind for name, kind in fields.items() if kind is not None}
         return pl.Struct(known) if len(known) == len(fields) else None
     return None
+
+
+def _has_dictionary(dtype: DType) -> bool:
+    """Return whether a type is Dict, or has it inside."""
+    if isinstance(dtype, Record):
+        return any(_has_dictionary(each) for _, each in dtype.members())
+    return isinstance(dtype, Dict) or (isinstance(dtype, List | Wrapper) and _has_dictionary(dtype.of))
 
 
 def _texts(dtype: pl.DataType) -> pl.DataType:

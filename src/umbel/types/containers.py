@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import polars as pl
 
 from umbel.errors import InvalidType
 from umbel.types.dtype import Checked, DType, Refused, describe, present, scatter_rows, shown
-from umbel.types.nesting import Lists, apart, elements, objects_apart
+from umbel.types.nesting import Lists, apart, elements, flattened, objects_apart
 from umbel.types.numeric import Float
 from umbel.types.text import Str
 
@@ -97,6 +98,13 @@ class Dict(DType):
         return self.convert_objects(rows)
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
+        if {*map(type, values)} <= {dict, type(None)}:
+            keys, lists = list(chain.from_iterable(filter(None, values))), flattened(values, _contents)
+            if {*map(type, keys)} <= {str}:
+                return self._entries(lists, pl.Series(keys, dtype=pl.String), lists.inner)
+        return self._convert_any(values)
+
+    def _convert_any(self, values: Sequence[Any]) -> Checked:
         rows: list[Any] = [None] * len(values)
         errors: dict[int, str] = {}
         for row, value in present(values, nan_is_null=True):
@@ -181,6 +189,10 @@ class Embedding(DType):
 
     def __str__(self) -> str:
         return f"Embedding[{self.size}]"
+
+
+def _contents(records: Iterable[Mapping[str, Any]]) -> Iterable[Any]:
+    return chain.from_iterable(record.values() for record in records)
 
 
 def _in_order(entries: pl.DataFrame) -> pl.DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -69,6 +70,8 @@ def objects_apart(values: Sequence[Any], refuse: Any) -> tuple[Lists, dict[int, 
         values: Python values.
         refuse: returns the error for a value that is not a sequence.
     """
+    if {*map(type, values)} <= {list, type(None)}:
+        return flattened(values, chain.from_iterable), {}
     lengths, valid = np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
     inner: list[Any] = []
     errors: dict[int, str] = {}
@@ -81,6 +84,20 @@ def objects_apart(values: Sequence[Any], refuse: Any) -> tuple[Lists, dict[int, 
         lengths[row], valid[row] = len(found), True
         inner.extend(found)
     return Lists(lengths, valid, inner), errors
+
+
+def flattened(values: Sequence[Any], content: Callable[[Iterable[Any]], Iterable[Any]]) -> Lists:
+    """Flatten Python collections and nulls.
+
+    Args:
+        values: collections of a length, and nulls.
+        content: returns the elements of all collections, one after the other.
+    """
+    collections = [value for value in values if value is not None]
+    valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    lengths = np.zeros(len(values), np.int64)
+    lengths[valid] = np.fromiter(map(len, collections), np.int64, len(collections))
+    return Lists(lengths, valid, list(content(collections)))
 
 
 def elements(value: Any, refuse: Any) -> Sequence[Any]:

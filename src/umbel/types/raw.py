@@ -65,8 +65,8 @@ def from_records(
         names: the columns that are needed; None for those of any row.
     """
     requested = declared or {}
-    strays = ((row, value) for row, value in enumerate(rows) if not _is_row(value))
-    refused = {row: f"expected an object, got {describe(value)}" for row, value in strays}
+    strays = [row for row, kind in enumerate(map(type, rows)) if kind is not dict and not _is_row(rows[row])]
+    refused = {row: f"expected an object, got {describe(rows[row])}" for row in strays}
     objects = [row if _is_row(row) else {} for row in rows] if refused else rows
     if names is None:
         names = dict.fromkeys(name for name in chain(requested, chain.from_iterable(objects)) if isinstance(name, str))
