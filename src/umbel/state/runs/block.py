@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from umbel.state.runs.addresses import Flags, Hashes, Ints, search_all
@@ -13,7 +14,6 @@ from umbel.state.runs.rules import HASH, KEY, REMOVED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import pyarrow as pa
 
 _PLAIN = pl.CompatLevel.oldest()
@@ -49,6 +49,15 @@ class Block:
         """Return some rows, in the order given."""
         return self.frame[rows]
 
+    def taken(self, name: str, rows: Ints | slice) -> pa.Array:
+        """Return a column at some rows.
+
+        They are copied first: Arrow's form of a slice is made of all texts and lists of the column.
+        """
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
+        return self.frame.get_column(name).gather(rows).to_arrow(compat_level=_PLAIN)
+
     def slice(self, low: int, high: int, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the rows of a range, all columns or some."""
         if names is None:
@@ -78,10 +87,6 @@ class Block:
     def is_removed(self, row: int) -> bool:
         """Return True if a row is a tombstone."""
         return self.frame.get_column(REMOVED)[row] is True
-
-    def array(self, name: str, low: int, high: int) -> pa.Array:
-        """Return a column of some rows."""
-        return self.frame.get_column(name).slice(low, high - low).to_arrow(compat_level=_PLAIN)
 
     def column(self, name: str) -> StoredColumn:
         """Return a column of fixed width."""

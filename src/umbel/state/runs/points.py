@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from umbel.state.runs.addresses import Hashes, expanded, hash_key, hash_keys
 from umbel.state.values import HALVES, Array, Flags, Ints, Values, units
@@ -60,8 +61,8 @@ class PointSource(Protocol):
         """Return a mask of the tombstones among some rows."""
         ...
 
-    def array(self, name: str, low: int, high: int) -> pa.Array:
-        """Return a column of some rows, which were found; offsets may be short."""
+    def taken(self, name: str, rows: Ints | slice) -> pa.Array:
+        """Return a column at some rows, which were found; offsets may be short."""
         ...
 
     def column(self, name: str) -> StoredColumn:
@@ -298,9 +299,11 @@ class PointRecords:
 
         A null list has no elements.
         """
-        lists = pl.Series(self._array(name).take(pa.array(rows)), dtype=self._dtypes[name])
-        elements = lists.explode(empty_as_null=False, keep_nulls=False)
-        return _values(elements), lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+        lists, dtype = self._array(name).take(pa.array(rows)), self._dtypes[name]
+        assert isinstance(dtype, pl.List)
+        lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+        inner: Any = dtype.inner
+        return _values(lists.flatten(), inner() if isinstance(inner, type) else inner), lengths.astype(np.int64)
 
     def binaries(self, name: str, rows: Ints) -> list[bytes | None]:
         """Return the bytes of a column at some rows."""
@@ -308,13 +311,14 @@ class PointRecords:
         return found
 
     def _array(self, name: str) -> pa.Array:
-        parts = [each.source.array(name, each.low, each.high) for each in self._slices]
+        parts = [source.taken(name, rows) for source, rows in self._parts]
         if not parts:
             return pl.Series(dtype=self._dtypes[name]).to_arrow(compat_level=_PLAIN)
         if len({part.type for part in parts}) > 1:  # the offsets of some are short
             kind = pl.Series(dtype=self._dtypes[name]).to_arrow(compat_level=_PLAIN).type
             parts = [part.cast(kind) for part in parts]
-        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        return found if self._order is None else found.take(pa.array(self._order))
 
     def _joined(self, parts: list[Array]) -> Array:
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -363,13 +367,15 @@ def _no_values(dtype: pl.DataType) -> Array:
     return fixed_values(pl.Series(dtype=dtype).to_arrow(compat_level=_PLAIN))
 
 
-def _values(column: pl.Series) -> Values:
-    nulls, dtype = column.is_null().to_numpy(), column.dtype
+def _values(array: pa.Array, dtype: pl.DataType) -> Values:
+    column, rows = StoredColumn(array), slice(0, len(array))
+    nulls = column.nulls(rows)
     if dtype in (pl.String, pl.Binary):
-        stored = np.empty(len(column), object)
-        stored[:] = column.fill_null("" if dtype == pl.String else b"").to_list()
+        stored = np.empty(len(array), object)
+        stored[:] = array.to_pylist()
+        stored[nulls] = "" if dtype == pl.String else b""
         return Values(stored, nulls, dtype)
-    stored = fixed_values(column.to_arrow(compat_level=_PLAIN))
+    stored = column.values(rows)
     return Values(units(stored) if isinstance(dtype, pl.Decimal) else stored, nulls, dtype)
 
 

@@ -197,7 +197,7 @@ class RunFile:
             self._schema.field(name).type
         ):  # Polars refuses slices of such columns with nulls
             return self._rows.column(name).take(pa.array(np.arange(low, high)))
-        return self.array(name, low, high)
+        return self.taken(name, slice(low, high))
 
     def keys(self, rows: Ints) -> pl.Series:
         """Return the encoded keys of some rows."""
@@ -239,11 +239,14 @@ class RunFile:
         """Return True if a row is a tombstone."""
         return self._rows.column(REMOVED)[row].as_py() is True
 
-    def array(self, name: str, low: int, high: int) -> pa.Array:
-        """Return a column of some rows, which were found; offsets may be short."""
+    def taken(self, name: str, rows: _Places) -> pa.Array:
+        """Return a column at some rows, which were found; offsets may be short."""
         if name in self._packings:
-            return self._unpacked(name, slice(low, high))
-        return self._rows.column(name).slice(low, high - low)
+            return self._unpacked(name, rows)
+        column = self._rows.column(name)
+        return (
+            column.slice(rows.start, rows.stop - rows.start) if isinstance(rows, slice) else column.take(pa.array(rows))
+        )
 
     def column(self, name: str) -> StoredColumn:
         """Return a column of fixed width; only rows that were found may be read."""
