@@ -181,8 +181,8 @@ class FunctionStep(Step):
         token = current.set(ExtractorLookups(session, self.title, self.datasets, self.function))
         try:
             types = self.function.typed({each.fqn: each.dtype for each in self.arguments})
-            provided = [types[each.fqn].to_pandas(call.columns[each.fqn]).rename(each.fqn) for each in self.arguments]
-            returned = self.function(Datetime().to_pandas(call.at).rename("ts"), *provided)
+            provided = [_named(types[each.fqn].to_pandas(call.columns[each.fqn]), each.fqn) for each in self.arguments]
+            returned = self.function(_named(Datetime().to_pandas(call.at), "ts"), *provided)
         except (MemoryError, KeyboardInterrupt):
             raise
         except BaseException as error:  # user code raises anything, Polars panics
@@ -224,8 +224,10 @@ class FunctionStep(Step):
                 raise ExtractorRefused(
                     f"{self.title} returned a Series without a name", hint=f"name it after its feature: {names[0]}"
                 )
-            returned = returned.to_frame()
-        if not isinstance(returned, pd.DataFrame):
+            columns = [(self._bare(returned.name), in_order(returned))]
+        elif isinstance(returned, pd.DataFrame):
+            columns = [(self._bare(name), column) for name, column in in_order(returned).items()]
+        else:
             expected, kind = "a Series" if len(names) == 1 else "a DataFrame", type(returned)
             package = "" if kind.__module__ == "builtins" else f"{kind.__module__.partition('.')[0]}."
             raise ExtractorFailed(
@@ -233,9 +235,6 @@ class FunctionStep(Step):
                 where=self.function.where or None,
                 hint="return a pandas Series named after the feature, or a DataFrame with a column for each output",
             )
-        columns = [
-            (str(name).removeprefix(f"{self.featureset}."), column) for name, column in in_order(returned).items()
-        ]
         found = dict(columns)
         repeated = sorted({name for name in names if sum(name == each for each, _ in columns) > 1})
         if repeated:
@@ -253,6 +252,9 @@ class FunctionStep(Step):
             )
         return found
 
+    def _bare(self, name: object) -> str:
+        return str(name).removeprefix(f"{self.featureset}.")
+
     def _check_height(self, each: Returned, height: int, call: ExtractorCall) -> None:
         if height != call.height:
             other = self.arguments[0].fqn if self.arguments else "the timestamps"
@@ -261,6 +263,12 @@ class FunctionStep(Step):
                 where=self.function.where or None,
                 hint="return a value for each row, in the order of the rows",
             )
+
+
+def _named(series: pd.Series[Any], name: str) -> pd.Series[Any]:
+    """Name a series in place: `rename` copies it."""
+    series.name = name
+    return series
 
 
 class ExtractorLookups:

@@ -96,12 +96,15 @@ class Datetime(DType):
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd
 
-        micros = column.to_physical()
-        fits = micros.is_between(_NS_FIRST, _NS_LAST).all()
-        scaled = (micros * 1_000) if fits else micros
-        values = scaled.fill_null(np.iinfo(np.int64).min).to_numpy(writable=True)
-        stamps = pd.DatetimeIndex(values.view("M8[ns]" if fits else "M8[us]")).tz_localize("UTC")
-        return pd.Series(stamps, name=column.name)
+        micros = column.to_numpy().view(np.int64)  # of Polars' functions each takes 30 µs, also for one value
+        nulls = column.is_null().to_numpy() if column.null_count() else None
+        known = micros if nulls is None else micros[~nulls]
+        fits = not len(known) or (known.min() >= _NS_FIRST and known.max() <= _NS_LAST)
+        stamps = micros * 1_000 if fits else micros.copy()
+        if nulls is not None:
+            stamps[nulls] = np.iinfo(np.int64).min
+        unit: Any = "ns" if fits else "us"
+        return pd.Series(stamps.view(f"M8[{unit}]"), dtype=pd.DatetimeTZDtype(unit, "UTC"), name=column.name)
 
     def __str__(self) -> str:
         return "datetime"
