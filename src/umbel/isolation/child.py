@@ -94,22 +94,29 @@ def answer_calls(connection: socket.socket) -> None:
 def _answer(
     connection: socket.socket,
     known: OrderedDict[str, Callable[[Any], Any]],
-    key: str,
+    key: str | tuple[str, ...],
     payload: bytes | None,
     argument: Any,
     memory: int,
 ) -> None:
-    if payload is None and key not in known:
+    """Answer one call.
+
+    It is of a function with the argument, or of the argument with several functions.
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    if payload is None and not known.keys() >= {*keys}:
         send(connection, (UNKNOWN, None))
         return
     try:
         with _questions[0].allowed(), limited(memory):
             if payload is not None:
-                known[key] = pickle.loads(payload)
+                known[keys[0]] = pickle.loads(payload)
                 if len(known) > KNOWN:
                     known.popitem(last=False)
-            known.move_to_end(key)
-            found = known[key](argument)
+            for each in keys:
+                known.move_to_end(each)
+            functions = [known[each] for each in keys]
+            found = argument(functions) if isinstance(key, tuple) else functions[0](argument)
         send(connection, (RESULT, found))
     except MemoryError:
         send(connection, (MEMORY, None))

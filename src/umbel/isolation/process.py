@@ -208,10 +208,27 @@ class IsolatedProcess:
                 raise
             return once()
 
+    def call_together(
+        self, keys: tuple[str, ...], argument: Any, *, seconds: float, memory: int, answers: Answers | None = None
+    ) -> Any:
+        """Call an object in the child with functions that it knows.
+
+        Returns its result; None if the child knows one of them no more.
+
+        Args:
+            keys: of the functions.
+            argument: a picklable object that is called with the list of them; it does not return None.
+            seconds, memory, answers: see `call`.
+
+        Raises:
+            CallFailed: as of `call`.
+        """
+        return self._called_once(keys, None, argument, seconds, memory, answers)
+
     def _called_once(
         self,
-        key: str,
-        payload: Callable[[], bytes],
+        key: str | tuple[str, ...],
+        payload: Callable[[], bytes] | None,
         argument: Any,
         seconds: float,
         memory: int,
@@ -221,10 +238,13 @@ class IsolatedProcess:
         limits = _Limits(self._process, seconds, memory, yields=self._yields)
         try:
             connection.settimeout(EVERY)
-            _send(connection, (key, None if key in self._known else payload(), argument, memory), limits)
+            sent = None if payload is None or key in self._known else payload()
+            _send(connection, (key, sent, argument, memory), limits)
             kind, found = self._answer(connection, limits, answers)
             if kind == UNKNOWN:  # it has evicted the function from its cache
-                self._known.discard(key)
+                self._known.difference_update(key if isinstance(key, tuple) else (key,))
+                if payload is None:
+                    return None
                 return self._called_once(key, payload, argument, seconds, memory, answers)
             if limits.has_yielded:
                 self.close()  # a lowered priority cannot be raised again
@@ -245,17 +265,17 @@ class IsolatedProcess:
                 return kind, found
             _send(connection, _answered(answers, found), limits)
 
-    def knows(self, key: str) -> bool:
-        """Return True if the process has run a function before."""
-        return self._connection is not None and key in self._known
+    def knows(self, *keys: str) -> bool:
+        """Return True if the process has run functions before."""
+        return self._connection is not None and self._known.issuperset(keys)
 
     def close(self) -> None:
         """End the process."""
         self._ended()
 
-    def _finished(self, key: str, kind: str, found: Any, memory: int) -> Any:
+    def _finished(self, key: str | tuple[str, ...], kind: str, found: Any, memory: int) -> Any:
         if kind == RESULT:
-            self._known.add(key)
+            self._known.update(key if isinstance(key, tuple) else (key,))
             return found
         if kind == MEMORY:
             raise CallFailed(_too_much(memory))

@@ -25,6 +25,7 @@ from umbel.definitions.records import (
 from umbel.errors import NotSupported
 from umbel.expr.steps import steps_of
 from umbel.query.encode import Writers, writers
+from umbel.query.extractor_groups import grouped
 from umbel.query.functions import Argument, FunctionStep, Returned
 from umbel.query.resolve import Catalogue, resolve
 from umbel.query.session import QueryMode, indexed
@@ -129,7 +130,7 @@ class Arranger:
         """
         provided, requested = self._catalogue.provided(inputs), self._catalogue.expanded(outputs)
         extractors = resolve(self._catalogue, provided, requested)
-        steps = tuple(self._steps(extractors, provided))
+        steps = tuple(grouped(self._steps(extractors, provided)))
         sources = dict(zip(requested, self.names(requested), strict=True))
         return QueryPlan(
             {fqn: self.dtype(fqn) for fqn in provided},

@@ -5,6 +5,7 @@ Their lookups are requests to the parent process, which answers the query.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import polars as pl
 from umbel.api.lookup import answer_outside
 from umbel.api.secrets import provide_secrets
 from umbel.isolation import child
+from umbel.query.extractor_groups import GroupCall
 from umbel.query.functions import Computed, ExtractorCall, ExtractorLookups, FunctionStep, LookedUp
 from umbel.query.rows import Fields
 from umbel.query.session import QuerySession
@@ -40,6 +42,26 @@ class IsolatedStep:
         answer_outside(lambda: lookups)  # threads that the extractor starts do not have its context
         provide_secrets(_Secrets())
         return self.step.compute(call, _Session())
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedGroup:
+    """A call of several extractors in one child process.
+
+    The process has called each of them before.
+    """
+
+    call: GroupCall
+
+    def __call__(self, functions: Sequence[IsolatedStep]) -> list[Computed]:
+        columns, found = dict(self.call.columns), list[Computed]()
+        for function, requested in zip(functions, self.call.requested, strict=True):
+            arguments = {each.fqn: columns[each.source] for each in function.step.arguments}
+            computed = function(ExtractorCall(self.call.at, arguments, requested))
+            for fqn, column, _ in computed:
+                columns.setdefault(fqn, column)
+            found += computed
+        return found
 
 
 class _Session:

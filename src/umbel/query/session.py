@@ -14,6 +14,7 @@ from umbel.errors import InvalidValue, did_you_mean
 from umbel.query.rows import Fields
 
 if TYPE_CHECKING:
+    from umbel.query.extractor_groups import ExtractorGroup, GroupCall
     from umbel.query.functions import Computed, ExtractorCall, FunctionStep
     from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Instants
@@ -50,6 +51,12 @@ class Caller(Protocol):
 
     def compute(self, step: FunctionStep, call: ExtractorCall, session: QuerySession) -> list[Computed]:
         """Return the features an extractor computes, or raise ExtractorFailed."""
+
+    def compute_group(self, group: ExtractorGroup, call: GroupCall, session: QuerySession) -> list[Computed] | None:
+        """Return the features of several extractors.
+
+        None if they have to be called one by one.
+        """
 
 
 class QueryMode(Enum):

@@ -6,18 +6,21 @@ to the others. A caller waits no longer than a call may take.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import cloudpickle
+import polars as pl
 
 from umbel.isolation.function_limits import FRAME_COPIES, ROW_TIME, setting
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
+from umbel.query.extractor_groups import ExtractorGroup, GroupCall
 from umbel.query.functions import (
     Computed,
     ExtractorCall,
@@ -27,7 +30,7 @@ from umbel.query.functions import (
     ExtractorTimedOut,
     FunctionStep,
 )
-from umbel.query.isolated import MODULES, IsolatedStep, answered
+from umbel.query.isolated import MODULES, IsolatedGroup, IsolatedStep, answered
 from umbel.query.session import QuerySession
 
 SECONDS = "UMBEL_EXTRACTOR_SECONDS"
@@ -39,6 +42,10 @@ LOADING = 60.0
 NAMING = 1.0
 """Seconds for finding the row that an extractor fails on, when nothing is left of the time of the call."""
 KNOWN = 256
+QUICK = 0.05
+"""Seconds that extractors take in all, each by its last call alone, up to which they are called together."""
+PATIENCE = 1.0
+"""Seconds that such a call may take; behind them they are called one by one."""
 
 
 @dataclass(slots=True)
@@ -49,6 +56,8 @@ class _Function:
     key: str
     payload: bytes
     slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(EACH))
+    seconds: float = math.inf
+    """What its last call alone took; infinite if it failed."""
 
 
 class Extractors:
@@ -106,15 +115,53 @@ class Extractors:
                 row, why = self._row(child, function, call, session, failed, deadline)
                 raise _explained(step, call, why, row) from None
 
+    def compute_group(self, group: ExtractorGroup, call: GroupCall, session: QuerySession) -> list[Computed] | None:
+        """Return the features that quick extractors compute, called together.
+
+        None if one is not known to be quick, or none of the idle children knows all of them, or it fails: they have to be
+        called one by one then, which finds the one that is the cause.
+        """
+        with self._lock:
+            known = [self._functions.get(id(step)) for step in group.steps]
+        functions = [each for each in known if each is not None]
+        if len(functions) < len(known) or sum(each.seconds for each in functions) > QUICK:
+            return None
+        keys = tuple(each.key for each in functions)
+        with ExitStack() as stack:
+            for slots in (*(each.slots for each in functions), self._slots):
+                if not slots.acquire(blocking=False):
+                    return None
+                stack.callback(slots.release)
+            child = self._idle_one(*keys)
+            if child is None:
+                return None
+            stack.callback(self._returned, child)
+            memory = self._memory_of(call.columns)
+            try:
+                found: list[Computed] | None = child.call_together(
+                    keys,
+                    IsolatedGroup(call),
+                    seconds=min(self._seconds, PATIENCE),
+                    memory=memory,
+                    answers=lambda question: answered(session, question),
+                )
+            except CallFailed:
+                return None
+        return found
+
+    def _memory_of(self, columns: Mapping[str, pl.Series]) -> int:
+        return self._memory + FRAME_COPIES * sum(int(column.estimated_size()) for column in columns.values())
+
     def _called(
         self, child: IsolatedProcess, function: _Function, call: ExtractorCall, session: QuerySession, seconds: float
     ) -> list[Computed]:
         def payload() -> bytes:
             return function.payload
 
-        memory = self._memory + FRAME_COPIES * sum(int(column.estimated_size()) for column in call.columns.values())
+        memory = self._memory_of(call.columns)
         if not child.knows(function.key):
             child.call(function.key, payload, None, seconds=max(LOADING, seconds), memory=memory)
+        begun, function.seconds = time.monotonic(), math.inf
         found: list[Computed] = child.call(
             function.key,
             payload,
@@ -124,6 +171,7 @@ class Extractors:
             answers=lambda question: answered(session, question),
             is_repeated=call.height == 1,
         )
+        function.seconds = time.monotonic() - begun
         return found
 
     def _row(
@@ -188,12 +236,19 @@ class Extractors:
         )
 
     def _lent(self, key: str) -> IsolatedProcess:
+        known = self._idle_one(key)
+        if known is not None:
+            return known
         with self._lock:
-            known = next((each for each in reversed(self._idle) if each.knows(key)), None)
+            return self._idle.pop() if self._idle else IsolatedProcess(self._server, yields=True)
+
+    def _idle_one(self, *keys: str) -> IsolatedProcess | None:
+        """Take the idle child used last that knows some functions, if there is one."""
+        with self._lock:
+            known = next((each for each in reversed(self._idle) if each.knows(*keys)), None)
             if known is not None:
                 self._idle.remove(known)
-                return known
-            return self._idle.pop() if self._idle else IsolatedProcess(self._server, yields=True)
+            return known
 
     def _returned(self, child: IsolatedProcess) -> None:
         with self._lock:
