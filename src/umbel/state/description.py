@@ -46,6 +46,10 @@ class StoreDescription:
         self._read()
         return self._identity
 
+    def known(self) -> str | None:
+        """Return the identity as last read, without reading it."""
+        return self._identity
+
     @property
     def exists(self) -> bool:
         """True if the file is there."""
