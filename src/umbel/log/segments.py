@@ -22,6 +22,7 @@ from urllib.parse import quote
 from umbel.errors import InvalidValue
 from umbel.log.records import DIGEST_BYTES, HEADER_BYTES, Gap, Head, LogRecord, head, unpack, walk_past_damage
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 
 _PREAMBLE = struct.Struct("<8sQQII")
 _MAGIC = b"umbellog"
@@ -288,7 +289,12 @@ def read_oldest(directory: Path) -> LogPosition | None:
         check, _, data = (directory / OLDEST).read_bytes().partition(b" ")
     except (FileNotFoundError, IsADirectoryError):
         return None
-    return LogPosition.from_json(json.loads(data)) if check == b"%08x" % zlib.crc32(data) else None
+    if check != b"%08x" % zlib.crc32(data):
+        return None
+    try:
+        return LogPosition.from_json(parse_stored(data))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def directory_of(root: Path, webhook: str, endpoint: str) -> Path:

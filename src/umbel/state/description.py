@@ -11,6 +11,7 @@ from uuid import uuid4
 from umbel.errors import Damaged, InvalidValue
 from umbel.state.port import OldState
 from umbel.state.runs.run import REMEDY
+from umbel.state.stored_json import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,7 +104,7 @@ class StoreDescription:
                 raise Damaged(f"the state is missing: {self._files}/{NAME}", hint=REMEDY) from None
             return
         try:
-            found: Mapping[str, Any] = json.loads(text)
+            found: Mapping[str, Any] = parse_stored(text)
             form, shards = found["format"], found["shards"]
         except (ValueError, KeyError, TypeError):
             report = f"the state is damaged: {self._files}/{NAME} cannot be read"

@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from umbel.errors import Damaged, Transient
+from umbel.errors import Damaged, Transient, UmbelError
 from umbel.state.port import Fenced, OldState, Stamp
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard_names import FOREIGN, is_foreign, shard_name, store_mark
+from umbel.state.stored_json import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -346,7 +347,15 @@ def _parsed(data: bytes, name: str) -> Manifest:
     crc, _, text = data.partition(b"\n")
     if crc != b"%08x" % zlib.crc32(text):
         raise Damaged(f"the manifest {name} of the state is damaged: it differs from its checksum", hint=REMEDY)
-    found = json.loads(text)
+    try:
+        return _decoded(parse_stored(text))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        if isinstance(error, UmbelError):
+            raise
+        raise Damaged(f"the manifest {name} of the state is damaged: {error!r:.100}", hint=REMEDY) from error
+
+
+def _decoded(found: dict[str, Any]) -> Manifest:
     if found["format"] != _FORMAT:
         raise OldState.found(f"format {found['format']} of manifests", f"format {_FORMAT}")
     return Manifest(
