@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from umbel.catalog.row_sums import add_function, add_triggers, note_all
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
 from umbel.processes.status import full_disk
 from umbel.state.passwords import masked, passwords_of, remember_all
+from umbel.state.stored_json import parse_stored
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -101,7 +101,7 @@ def _engine(url: str) -> Engine:
 
 def _decoded(stored: str) -> Any:
     try:
-        return json.loads(stored)
+        return parse_stored(stored)
     except ValueError as error:
         raise Damaged(f"the catalog is damaged: a value in it is not JSON: {error}", hint=REMEDY) from error
 

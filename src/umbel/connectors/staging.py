@@ -26,6 +26,7 @@ import polars as pl
 from umbel.errors import Damaged
 from umbel.log.reading import RESTORE
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 from umbel.types.dtype import nulls
 
 MAGIC = b"umbelrow"
@@ -264,7 +265,7 @@ class Stage:
                 which never expires.
         """
         try:
-            found: dict[str, Any] = json.loads(self._state.read_bytes())
+            found: dict[str, Any] = parse_stored(self._state.read_bytes())
             checksum = found.pop(CHECKSUM, None)  # none in states of older versions
             if checksum not in (None, _checksum(found)):
                 raise ValueError("its checksum does not match")
@@ -359,5 +360,5 @@ def _header(start: bytes, file: Any) -> dict[str, Any]:
     data = file.read(length)
     if zlib.crc32(data) != checksum:
         raise ValueError("the checksum of its header does not match")
-    found: dict[str, Any] = json.loads(data)
+    found: dict[str, Any] = parse_stored(data)
     return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -76,12 +76,15 @@ class ChangeLog:
         columns: the columns of a frame of changes, see `Schema.changes`.
         title: the dataset, for people who find the table.
         due: its minimum expected content.
+        store: returns the identity of the deployment's store, empty if it is not known; may be called with the one that is
+            expected. A new table has it as its description.
     """
 
     path: Path
     columns: Mapping[str, pl.DataType]
     title: str = ""
     due: Due = Due()
+    store: Callable[..., str] = str
 
     def write(self, changes: pl.DataFrame, batch: int, name: str = "part") -> list[ChangeLogFile]:
         """Write changes beside the table durably; they are not visible before `commit`.
@@ -347,7 +350,7 @@ class ChangeLog:
         """Return the table, None for none yet.
 
         Raises:
-            Damaged: it cannot be opened, or lacks expected content.
+            Damaged: it cannot be opened, lacks expected content, or is that of another deployment.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -361,6 +364,9 @@ class ChangeLog:
         if version < self.due.version or rows < self.due.rows:
             due = f"version {self.due.version} with {self.due.rows} rows"
             raise self._damaged(f"its table is of version {version} with {rows} rows, and must be of {due} at least")
+        made_for = table.metadata().description if table is not None else None
+        if made_for and self.store(made_for) not in ("", made_for):
+            raise self._damaged("its table is that of another deployment, or from before `umbel rebuild --all`")
         return table
 
     def _damaged(self, what: str) -> Damaged:
@@ -398,7 +404,10 @@ class ChangeLog:
             disk.make_folder(self.path)
             empty = pl.DataFrame(schema={**_storage(self.columns), MONTH: pl.Date()}).to_arrow().schema
             name = self.title or None
-            DeltaTable.create(str(self.path), schema=empty, mode="ignore", partition_by=[MONTH], name=name)
+            store = self.store() or None
+            DeltaTable.create(
+                str(self.path), schema=empty, mode="ignore", partition_by=[MONTH], name=name, description=store
+            )
             self._sync_commits()
             disk.sync_directory(self.path)
             found = DeltaTable(self.path)

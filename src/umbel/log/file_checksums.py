@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 
 SUMS = "_sums.json"
 MOST_SEEN = 10_000
@@ -32,12 +33,12 @@ class FileSums:
     def noted(self) -> dict[str, str] | None:
         """The checksums recorded in `_sums.json`; None if it cannot be read."""
         try:
-            sums: dict[str, str] = json.loads((self._folder / SUMS).read_bytes())
+            sums = parse_stored((self._folder / SUMS).read_bytes())
         except FileNotFoundError:
             return {}
         except ValueError:
             return None
-        return sums
+        return sums if isinstance(sums, dict) else None
 
     def error(self, name: str) -> str | None:
         """Return the problem with a file, None if there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 from umbel.log.appender import MARK
 from umbel.log.records import Gap, LogRecord
 from umbel.log.segments import (
+    ANY_LOG,
+    FOREIGN,
     OLDEST,
     ORIGIN,
     PREAMBLE_BYTES,
     LogPosition,
     Segment,
+    is_same_log,
     is_torn,
     preamble,
     read_oldest,
@@ -49,6 +53,7 @@ class LogInspection:
         indexes: sparse indexes that do not fit.
         heads: segments whose first bytes are damaged, with the number of rows before them; the rows are there.
         is_start_damaged: whether the record of the first position is damaged; the first segment tells it, too.
+        log: the identity of the log, 0 if it is not known.
     """
 
     damage: list[LogDamage] = field(default_factory=list)
@@ -58,6 +63,7 @@ class LogInspection:
     indexes: list[Path] = field(default_factory=list)
     heads: list[tuple[Segment, int]] = field(default_factory=list)
     is_start_damaged: bool = False
+    log: int = 0
 
     @property
     def is_short(self) -> bool:
@@ -80,6 +86,7 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
         number, row = begin.number, begin.first_row() or 0
     segments = [each for each in segments_in(directory) if each.number >= number]
     end = LogPosition(number, PREAMBLE_BYTES, row)
+    _look_at_identities(found, segments, read)
     for segment in segments:
         first = segment.first_row()
         if segment.number > number:
@@ -97,6 +104,15 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
         found.short = f"it was read up to row {read.row}, and ends at row {end.row}"
         found.lost_end = f"{max(0, read.row - end.row):,} rows that have been processed; no others are known to be lost"
     return found
+
+
+def _look_at_identities(found: LogInspection, segments: Sequence[Segment], read: LogPosition | None) -> None:
+    """Look for segments of other logs."""
+    logs = [(segment, segment.log()) for segment in segments]
+    found.log = (read.log if read else 0) or next((log for _, log in logs if log not in (None, 0, ANY_LOG)), 0) or 0
+    for segment, log in logs:
+        if not is_same_log(found.log, log):
+            found.damage.append(LogDamage(f"{segment.path.name} {FOREIGN}", "its rows, of an unknown number"))
 
 
 def _of_segment(
@@ -147,7 +163,7 @@ def mend_heads(found: LogInspection) -> str:
     for segment, row in found.heads:
         file = segment.open()
         try:
-            disk.write(file, preamble(segment.number, row), 0)
+            disk.write(file, preamble(segment.number, row, found.log or ANY_LOG), 0)
             disk.sync(file)
         finally:
             disk.close(file)
@@ -175,7 +191,7 @@ def mend(directory: Path, read: LogPosition | None) -> str:
             end = tail.end()
             if read is not None and (end.segment, end.offset) < (read.segment, read.offset):
                 begun = Segment(directory, read.segment + 1)
-                disk.close(begun.create(max(read.row, end.row)))
+                disk.close(begun.create(max(read.row, end.row), read.log))
                 end = LogPosition(begun.number, PREAMBLE_BYTES, max(read.row, end.row))
                 tail.move(end)
     finally:

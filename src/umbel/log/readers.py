@@ -14,6 +14,7 @@ from pathlib import Path
 from umbel.errors import InvalidValue
 from umbel.log.segments import ORIGIN, LogPosition
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 
 FOLDER = "readers"
 
@@ -64,7 +65,7 @@ def positions(log: Path) -> dict[str, ReaderPosition]:
 
 
 def _read(text: bytes) -> ReaderPosition:
-    data: Mapping[str, dict[str, int]] = json.loads(text)
+    data: Mapping[str, dict[str, int]] = parse_stored(text)
     return ReaderPosition(str(data["title"]), LogPosition.from_json(data["position"]), float(str(data["seen_at"])))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -14,12 +14,15 @@ from umbel.log.appender import MARK
 from umbel.log.batch_ids import BatchIds
 from umbel.log.records import Gap, LogRecord
 from umbel.log.segments import (
+    ANY_LOG,
+    FOREIGN,
     ORIGIN,
     PREAMBLE_BYTES,
     LogPosition,
     Segment,
     directory_of,
     end_of,
+    is_same_log,
     read_oldest,
     segments_in,
     write_oldest,
@@ -166,6 +169,16 @@ class IngestReader:
                 f"byte {start.offset}, it has row {row} where row {start.row} comes next",
                 hint=RESTORE,
             )
+        if segment.path.exists() and segment.path.stat().st_size >= start.offset:  # else nothing of it is read
+            self._check_log(start.log, start.segment)
+
+    def _check_log(self, log: int, number: int) -> None:
+        segment = Segment(self.directory, number)
+        if log and not is_same_log(log, segment.log()):
+            raise Damaged(
+                f"the ingest log {named(self.directory)} is not the one that was read: {segment.path.name} {FOREIGN}",
+                hint=RESTORE,
+            )
 
     def plan(
         self, start: LogPosition, *, rows: int | None = None, bytes: int | None = None
@@ -180,13 +193,17 @@ class IngestReader:
             bytes: stop at about so many bytes.
         """
         end = self.advance(start, rows=rows, bytes=bytes)
-        return self.ranges(start, end), end
+        found = Segment(self.directory, end.segment).log()
+        log = start.log if found in (None, 0, ANY_LOG) else found
+        return self.ranges(start, end), replace(end, log=log or 0)
 
     def advance(self, start: LogPosition, *, rows: int | None = None, bytes: int | None = None) -> LogPosition:
         """Return the end position of a plan with these limits."""
         start, end, taken = self._retained(start), self.end(), 0
         self._check(start, end)
         for piece in self._pieces(start, end):
+            if piece.begin.segment != start.segment and piece.begin.offset == PREAMBLE_BYTES:
+                self._check_log(start.log, piece.begin.segment)
             if rows is not None and piece.end.row - start.row >= rows:
                 return self._exact(piece, start.row + rows)
             taken += piece.bytes

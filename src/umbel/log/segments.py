@@ -1,8 +1,8 @@
 """Segment files of an ingest log, their order and their recovery after a crash.
 
 An endpoint's directory contains `00000000000000000001.seg`, `…02.seg` and so on; each starts with 32 bytes that repeat
-its number and the number of rows in the segments before it. Records of one log are therefore in one total order,
-(segment, offset), and every row has one number, whichever server process wrote it.
+its number, the number of rows in the segments before it, and the identity of the log, which is random. Records of one log are
+therefore in one total order, (segment, offset), and every row has one number, whichever server process wrote it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import secrets
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -22,11 +23,15 @@ from urllib.parse import quote
 from umbel.errors import InvalidValue
 from umbel.log.records import DIGEST_BYTES, HEADER_BYTES, Gap, Head, LogRecord, head, unpack, walk_past_damage
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 
 _PREAMBLE = struct.Struct("<8sQQII")
 _MAGIC = b"umbellog"
-_VERSION = 1
+_VERSION, _VERSION_BITS = 1, 8
 PREAMBLE_BYTES = _PREAMBLE.size
+ANY_LOG = (1 << 24) - 1
+"""The identity of a log that was lost with its files."""
+FOREIGN = "is of another log: of another deployment or endpoint"
 SUFFIX = ".seg"
 OLDEST = "oldest"
 _WINDOW = 1 << 16
@@ -40,20 +45,22 @@ class LogPosition:
         segment: number of the segment file, from 1.
         offset: bytes into it, at the start of a record or at the end of the last.
         row: number of rows before it in the whole log.
+        log: the identity of the log, 0 if it is not known.
     """
 
     segment: int
     offset: int
     row: int
+    log: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, int]:
         """Return the position as plain data."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value or name != "log"}
 
     @classmethod
     def from_json(cls, data: dict[str, int]) -> Self:
         """Return the position from the data of `to_json`."""
-        return cls(data["segment"], data["offset"], data["row"])
+        return cls(data["segment"], data["offset"], data["row"], data.get("log", 0))
 
 
 ORIGIN = LogPosition(1, PREAMBLE_BYTES, 0)
@@ -77,14 +84,16 @@ class Segment:
         """Path of the sparse index beside it."""
         return self.path.with_suffix(".idx")
 
-    def create(self, row: int) -> int:
+    def create(self, row: int, log: int = 0) -> int:
         """Create the file durably and return it open for reading and writing.
 
         Args:
             row: number of rows before it in the log.
+            log: the identity of the log; that of the segments before it when 0.
         """
+        log = log or _identity(self)
         file = disk.open_file(self.path, disk.NEW)
-        disk.write(file, preamble(self.number, row), 0)
+        disk.write(file, preamble(self.number, row, log), 0)
         disk.sync(file)
         disk.sync_directory(self.directory)
         return file
@@ -111,6 +120,18 @@ class Segment:
         """
         with self.path.open("rb") as file:
             return parse_preamble(file.read(PREAMBLE_BYTES), self.number)
+
+    def log(self) -> int | None:
+        """Return the identity of the log, 0 if an older version wrote the segment.
+
+        None if the preamble is cut or damaged, or the file is missing.
+        """
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(PREAMBLE_BYTES)
+        except FileNotFoundError:
+            return None
+        return None if parse_preamble(data, self.number) is None else int(_PREAMBLE.unpack(data)[3]) >> _VERSION_BITS
 
     def walk(self, begin: int, end: int | None = None, row: int = 0) -> Iterator[LogRecord | Gap]:
         """Yield the whole records of a range and the gaps between them.
@@ -173,9 +194,12 @@ def _head_of(record: LogRecord) -> Head:
     return Head(record.offset, record.size, entry.rows, record.row, entry.received_at, entry.digest, True)
 
 
-def preamble(number: int, row: int) -> bytes:
-    """Return the first bytes of a segment file."""
-    body = _PREAMBLE.pack(_MAGIC, number, row, _VERSION, 0)[:-4]
+def preamble(number: int, row: int, log: int = 0) -> bytes:
+    """Return the first bytes of a segment file.
+
+    The identity of the log is in bits of the version that older versions do not read.
+    """
+    body = _PREAMBLE.pack(_MAGIC, number, row, _VERSION | log << _VERSION_BITS, 0)[:-4]
     return body + struct.pack("<I", zlib.crc32(body))
 
 
@@ -188,6 +212,29 @@ def parse_preamble(data: bytes, number: int) -> int | None:
         return None
     magic, found, row, _, _ = _PREAMBLE.unpack(data)
     return int(row) if magic == _MAGIC and found == number else None
+
+
+def is_same_log(one: int | None, other: int | None) -> bool:
+    """Return True if two identities may be those of one log."""
+    return one == other or not one or not other or ANY_LOG in (one, other)
+
+
+def _identity_before(segment: Segment) -> int | None:
+    """Return the identity in the segments before one.
+
+    It is 0 if they have none, None if there are no segments.
+    """
+    before = [each for each in segments_in(segment.directory) if each.number < segment.number]
+    found = (each.log() for each in reversed(before))
+    known = next((ANY_LOG if log is None else log for log in found if log != 0), 0)
+    return known if before else None
+
+
+def _identity(segment: Segment) -> int:
+    """Return the identity of the log for a new segment."""
+    before = _identity_before(segment)
+    is_new = before == 0 or (before is None and segment.number == ORIGIN.segment)
+    return secrets.randbelow(ANY_LOG - 1) + 1 if is_new else before or ANY_LOG
 
 
 def segments_in(directory: Path) -> list[Segment]:
@@ -223,7 +270,7 @@ def _begun_again(found: list[Segment], known: LogPosition | None) -> int:
         row = next((each.row for each in before if each is not None), known.row if known else 0)
     file = last.open()
     try:
-        disk.write(file, preamble(last.number, row), 0)
+        disk.write(file, preamble(last.number, row, _identity_before(last) or ANY_LOG), 0)
         disk.sync(file)
     finally:
         disk.close(file)
@@ -288,7 +335,12 @@ def read_oldest(directory: Path) -> LogPosition | None:
         check, _, data = (directory / OLDEST).read_bytes().partition(b" ")
     except (FileNotFoundError, IsADirectoryError):
         return None
-    return LogPosition.from_json(json.loads(data)) if check == b"%08x" % zlib.crc32(data) else None
+    if check != b"%08x" % zlib.crc32(data):
+        return None
+    try:
+        return LogPosition.from_json(parse_stored(data))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def directory_of(root: Path, webhook: str, endpoint: str) -> Path:

@@ -200,7 +200,7 @@ def write_status(directory: Path, state: str, batch: int | None = None) -> None:
 
 def read_status(directory: Path) -> Status | None:
     """Return the last status of the worker; None if missing or unreadable."""
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError, ValueError, TypeError, RecursionError):
         return Status(**json.loads((directory / FILE).read_bytes()))
     return None
 
@@ -230,7 +230,7 @@ def note_last_end(directory: Path) -> None:
 
 def read_failures(directory: Path) -> Failures:
     """Return the unexpected ends of the worker."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         content = json.loads((directory / FAILURES).read_bytes())
         return Failures(content["count"], tuple(Failure(**each) for each in content["last"]))
     return Failures()

@@ -86,10 +86,11 @@ class ChangeLogs:
     Args:
         folder: the parent folder of the logs' folders.
         due: returns the expected content of each log, by its name, as of the last finished batch.
+        store: as of `ChangeLog`.
     """
 
-    def __init__(self, folder: Path, due: Callable[[], Dues] = dict) -> None:
-        self._folder, self._due = folder, due
+    def __init__(self, folder: Path, due: Callable[[], Dues] = dict, store: Callable[..., str] = str) -> None:
+        self._folder, self._due, self._store = folder, due, store
 
     def write_part(self, node: GraphNode, stamp: Stamp, name: str, frames: Sequence[pl.DataFrame]) -> ChangeLogPart:
         """Write changes as a part, not yet committed to the table."""
@@ -299,7 +300,8 @@ class ChangeLogs:
         return replace(self._bare(node), due=changes.Due(*due)) if due else self._bare(node)
 
     def _bare(self, node: GraphNode) -> changes.ChangeLog:
-        return changes.ChangeLog(self._folder / node.log, node.operator.schema.changes(), node.dataset or node.state_id)
+        title, columns = node.dataset or node.state_id, node.operator.schema.changes()
+        return changes.ChangeLog(self._folder / node.log, columns, title, store=self._store)
 
     def _tail(self, node: GraphNode) -> FileTail:
         return FileTail(self._folder / node.log / "_tail")

@@ -238,7 +238,16 @@ class Deployment:
         """
         if not self.is_home:
             raise elsewhere("read what was before")
-        return ChangeLogs(self.directory / "changes", self.dues)
+        return ChangeLogs(self.directory / "changes", self.dues, self._store_identity)
+
+    def _store_identity(self, expected: str = "") -> str:
+        """Return the identity of the store, empty before it has one.
+
+        The catalog is read unless it is the expected one.
+        """
+        if expected and expected == self.noted_store:
+            return expected
+        return str(self.catalog.noted(STORE) or self.catalog.noted(NEW_STORE) or "")
 
     def dues(self) -> Dues:
         """Return the expected content of each change log after the last finished batch."""

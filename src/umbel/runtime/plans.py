@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from umbel.errors import Damaged
 from umbel.log.reading import RESTORE
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 
 Position = Any
 LONGEST_REST = 60.0
@@ -392,8 +393,8 @@ def _checked(data: bytes) -> Any:
     Files of umbel 0.1 have none.
     """
     if not data.startswith(b'{"crc":"'):
-        return json.loads(data)
+        return parse_stored(data)
     content = data[_HEAD:-1]
     if data != b'{"crc":"%08x","plan":%b}' % (zlib.crc32(content), content):
         raise ValueError("its checksum does not match")
-    return json.loads(content)
+    return parse_stored(content)

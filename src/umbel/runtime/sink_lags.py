@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from umbel.runtime.source_lags import LONG
+from umbel.state.stored_json import parse_stored
 
 FILE = "sink-lags.json"
 
@@ -98,6 +99,6 @@ def sink_lags(directory: Path) -> list[SinkLag]:
         directory: of the deployment.
     """
     try:
-        return [SinkLag(**each) for each in json.loads((directory / FILE).read_bytes())]
+        return [SinkLag(**each) for each in parse_stored((directory / FILE).read_bytes())]
     except (OSError, ValueError, TypeError):
         return []

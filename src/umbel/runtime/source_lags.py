@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from umbel.connectors.lag import SourceLag
+from umbel.state.stored_json import parse_stored
 
 FILE = "source-lags.json"
 EVERY = 1.0
@@ -122,7 +123,7 @@ def source_lags(directory: Path) -> list[MeasuredLag]:
         directory: of the deployment.
     """
     try:
-        found = json.loads((directory / FILE).read_bytes())
+        found = parse_stored((directory / FILE).read_bytes())
         return [MeasuredLag(**{**each, "lag": SourceLag(**each["lag"])}) for each in found]
     except (OSError, ValueError, TypeError, KeyError):
         return []

@@ -17,6 +17,7 @@ from umbel.errors import Damaged
 from umbel.log.reading import RESTORE
 from umbel.state import disk
 from umbel.state.durable import DurableStore
+from umbel.state.stored_json import parse_stored
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -52,11 +53,13 @@ def _note(folder: Path, tokens: list[str]) -> None:
 def claims(deployment: Deployment) -> list[str]:
     """Return the claims of workers of this folder, of which the store may have one."""
     try:
-        found: list[str] = json.loads((deployment.directory / NAME).read_bytes())
+        found: list[str] = parse_stored((deployment.directory / NAME).read_bytes())
+        if not isinstance(found, list):
+            raise ValueError("it is no list")
     except FileNotFoundError:
         return []
     except ValueError:
-        raise Damaged(f"{NAME} is damaged: it is not JSON", hint=RESTORE) from None
+        raise Damaged(f"{NAME} is damaged: it is no list in JSON", hint=RESTORE) from None
     return found
 
 

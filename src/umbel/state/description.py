@@ -11,6 +11,7 @@ from uuid import uuid4
 from umbel.errors import Damaged, InvalidValue
 from umbel.state.port import OldState
 from umbel.state.runs.run import REMEDY
+from umbel.state.stored_json import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +45,10 @@ class StoreDescription:
     def identity(self) -> str | None:
         """The store's unique id, None until something is written."""
         self._read()
+        return self._identity
+
+    def known(self) -> str | None:
+        """Return the identity as last read, without reading it."""
         return self._identity
 
     @property
@@ -99,7 +104,7 @@ class StoreDescription:
                 raise Damaged(f"the state is missing: {self._files}/{NAME}", hint=REMEDY) from None
             return
         try:
-            found: Mapping[str, Any] = json.loads(text)
+            found: Mapping[str, Any] = parse_stored(text)
             form, shards = found["format"], found["shards"]
         except (ValueError, KeyError, TypeError):
             report = f"the state is damaged: {self._files}/{NAME} cannot be read"

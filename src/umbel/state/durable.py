@@ -58,7 +58,10 @@ class DurableStore(ShardedStore[Shard]):
         self._noted_at = 0.0
         is_made = self._description.is_made
         folders = [f"shard-{shard:03d}" for shard in range(shards)]
-        super().__init__([Shard(files_at(folder), options=options, is_made=is_made) for folder in folders])
+        parts = [files_at(folder) for folder in folders]
+        for each in parts:
+            each.store = self._description
+        super().__init__([Shard(each, options=options, is_made=is_made) for each in parts])
         self._maintainer = Maintainer()
         self._stopping = threading.Event()
 

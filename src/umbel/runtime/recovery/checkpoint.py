@@ -18,6 +18,7 @@ from uuid import uuid4
 from umbel.catalog.catalog import Catalog
 from umbel.runtime.deployment import JOB
 from umbel.state import disk
+from umbel.state.stored_json import parse_stored
 
 _MAGIC = int.from_bytes(b"crc\0")
 
@@ -71,12 +72,12 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
         plan: the plan of that batch.
     """
     try:
-        if "id" not in json.loads(_checked(folder / "metadata")):
+        if "id" not in parse_stored(_checked(folder / "metadata")):
             return False
         for each in {number, max(0, number - 1), min(number, finished)}:  # Spark looks for the one before, too
             path = folder / "offsets" / str(each)
             version, *lines = _checked(path).decode().split("\n")
-            parts = [json.loads(line) for line in lines if line != "-"]
+            parts = [parse_stored(line) for line in lines if line != "-"]
             is_other = lines[-1] != "-" and "plan" not in parts[-1]  # such as a file of `commits`
             if (
                 is_other
@@ -87,7 +88,7 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
         commit = folder / "commits" / str(min(number, finished))
         if commit.exists():
             version, *lines = _checked(commit).decode().split("\n")
-            return version.startswith("v") and all(isinstance(json.loads(line), dict) for line in lines)
+            return version.startswith("v") and all(isinstance(parse_stored(line), dict) for line in lines)
     except (OSError, ValueError, TypeError, IndexError, struct.error):
         return False
     return True

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from umbel.errors import Damaged, Terminal
+from umbel.state.stored_json import parse_stored
 
 FORMATS = (1, 2)
 """The second one has the state of a bucket: a journal of objects."""
@@ -125,7 +126,7 @@ class BackupList:
             crc, _, data = gzip.decompress(packed).partition(b"\n")
             if crc != b"%08x" % zlib.crc32(data):
                 raise ValueError("its checksum does not match")
-            found = json.loads(data)
+            found = parse_stored(data)
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise Damaged(f"the list of backup {name} is damaged: {error}", hint="use another backup: --list") from None
         if found["format"] not in FORMATS:

@@ -22,6 +22,7 @@ from umbel.state.description import NAME, StoreDescription
 from umbel.state.durable import CLAIMS, ELSEWHERE, NEW, DurableStore
 from umbel.state.runs.files import LocalFiles, ShardFiles
 from umbel.state.runs.inspection import ShardInspection, inspect, repair
+from umbel.state.runs.shard_names import KnownStore
 from umbel.state.urls import open_store
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]
         if is_described and isinstance(store, DurableStore) and deployment.noted_store not in (None, store.identity):
             text = f"{store.root}/{NAME} has another id than the catalog tells of"
             yield CheckFinding("state", text, "all state", f"name the store of the worker: --store; {ALL}")
-        elif is_described and isinstance(store, DurableStore) and store.refusal:
+            return  # nothing of it is to be mended for this deployment
+        if is_described and isinstance(store, DurableStore) and store.refusal:
             yield CheckFinding("state", store.refusal, remedy=NEW)
             return
     except (Damaged, OSError) as error:
@@ -89,7 +91,10 @@ def _files(
         folder: of the store, None if it is not in files.
     """
     if folder is not None:
-        return LocalFiles(folder), [LocalFiles(folder / f"shard-{each:03d}") for each in range(deployment.shards)]
+        shards: list[ShardFiles] = [LocalFiles(folder / f"shard-{each:03d}") for each in range(deployment.shards)]
+        for each in shards:
+            each.store = KnownStore(deployment.noted_store)
+        return LocalFiles(folder), shards
     found = open_store(deployment.store_url, deployment.shards) if store is None else store
     return (found.root, found.files()) if isinstance(found, DurableStore) else (None, [])
 

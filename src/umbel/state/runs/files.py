@@ -20,12 +20,14 @@ import pyarrow as pa
 from umbel.errors import Transient
 from umbel.state import disk
 from umbel.state.failpoints import reach
+from umbel.state.runs.shard_names import KnownStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from umbel.state.runs.manifest import JournalPosition
     from umbel.state.runs.records import JournalRecord, PlacedRecord
+    from umbel.state.runs.shard_names import StoreIdentity
 
 _DRAFT = ".draft"
 
@@ -38,10 +40,12 @@ class ShardFiles(Protocol):
     Attributes:
         has_locks: True if `locked` excludes other processes.
         grace: seconds within which a new file that no manifest names is not deleted.
+        store: the identity of its store.
     """
 
     has_locks: bool
     grace: float
+    store: StoreIdentity
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of a range of a file; FileNotFoundError if there is none."""
@@ -216,6 +220,7 @@ class LocalFiles:
     def __init__(self, root: Path, *, is_synced: bool = True) -> None:
         self.root, self._is_synced = root, is_synced
         self._prefix = f"{root}/"
+        self.store: StoreIdentity = KnownStore()
 
     has_locks = True
     grace = math.inf

@@ -1,9 +1,9 @@
 """The journal of a shard in a folder: one appended record per transaction.
 
-Files are numbered; each begins with a header of 64 bytes: how far its records are committed, and whether the next file goes
-on. The header is written after the records are synced, and synced with the next ones: after a crash of the machine it may be
-behind, never ahead. So a record before that mark that fails its checksum is damage; after it, it is a write that was cut.
-
+Files are numbered; each begins with a header of 64 bytes: how far its records are committed, whether the next file goes
+on, and a mark of the store, which files of older versions get with their next record. The header is written after the records
+are synced, and synced with the next ones: after a crash of the machine it may be behind, never ahead. So a record before its
+end that fails its checksum is damage; after it, it is a write that was cut.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from umbel.errors import Damaged, Transient
 from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import RECORD_BYTES, UNREADABLE, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard_names import shard_name
+from umbel.state.runs.shard_names import FOREIGN, MARK_BYTES, is_foreign, shard_name, store_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ JOURNAL_BYTES = 64 << 20
 """Size from which on a file is followed by the next one."""
 
 FOLDER = "journal"
-_HEADER = struct.Struct("<8sQII")
+_HEADER, _MARK = struct.Struct("<8sQII"), struct.Struct(f"<{MARK_BYTES}sI")
 _MAGIC = b"umbeljr1"
 _ATTEMPTS = 50
 _NAME = re.compile(r"\d{12,}\.log")
@@ -39,14 +39,43 @@ _NAME = re.compile(r"\d{12,}\.log")
 
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
-    """The header of a journal file: end of committed records, and a successor's mark."""
+    """The header of a journal file.
+
+    Args:
+        end: of the committed records.
+        is_full: True if the next file goes on.
+        mark: of the store, as `store_mark` returns it; empty if it is not known.
+    """
 
     end: int
     is_full: bool
+    mark: bytes = b""
 
     def pack(self) -> bytes:
         """Return the bytes with which a file begins that ends here."""
-        return _header(self.end, is_full=self.is_full)
+        return self.written().ljust(HEADER_BYTES, b"\0")
+
+    def written(self) -> bytes:
+        """Return the bytes that replace those of an earlier header.
+
+        Without a mark the one that is there stays.
+        """
+        body = _HEADER.pack(_MAGIC, self.end, self.is_full, 0)[:-4]
+        mark = _MARK.pack(self.mark, zlib.crc32(self.mark)) if self.mark else b""
+        return body + struct.pack("<I", zlib.crc32(body)) + mark
+
+    @classmethod
+    def unpack(cls, data: bytes) -> JournalHeader | None:
+        """Return the header of a file's first bytes, None if they are cut or damaged."""
+        if len(data) != HEADER_BYTES:
+            return None
+        magic, end, is_full, crc = _HEADER.unpack_from(data)
+        mark, check = _MARK.unpack_from(data, _HEADER.size)
+        if magic != _MAGIC or zlib.crc32(data[: _HEADER.size - 4]) != crc:
+            return None
+        if not check and not any(mark):
+            return cls(end, bool(is_full))
+        return cls(end, bool(is_full), mark) if zlib.crc32(mark) == check else None
 
 
 class Journal:
@@ -64,23 +93,24 @@ class Journal:
     def create(self) -> None:
         """Create the first file, unless there is one. The writers' lock must be held."""
         if not file_numbers(self._files):
-            self._files.put(journal_name(1), _header(HEADER_BYTES, is_full=False))
+            self.begin(1)
 
     def header(self, number: int) -> JournalHeader | None:
         """Return the header of a file, None if there is no such file.
 
         Raises:
-            Damaged: the header differs from its checksum.
+            Damaged: the header differs from its checksum, or the file is that of another store.
         """
         for _ in range(_ATTEMPTS):  # the writer may be writing it
             try:
                 data = self._files.read(journal_name(number), 0, HEADER_BYTES)
             except FileNotFoundError:
                 return None
-            if len(data) == HEADER_BYTES:
-                magic, end, is_full, crc = _HEADER.unpack_from(data)
-                if magic == _MAGIC and zlib.crc32(data[: _HEADER.size - 4]) == crc:
-                    return JournalHeader(end, bool(is_full))
+            found = JournalHeader.unpack(data)
+            if found is not None:
+                if is_foreign(self._files.store, found.mark):
+                    raise self._damaged(number, 0, FOREIGN)
+                return found
         raise self._damaged(number, 0, "its header differs from its checksum")
 
     def read(self, number: int, start: int, end: int) -> list[PlacedRecord]:
@@ -131,7 +161,7 @@ class Journal:
 
     def begin(self, number: int) -> JournalPosition:
         """Create an empty file, from which the journal goes on; return its beginning."""
-        self._files.put(journal_name(number), _header(HEADER_BYTES, is_full=False))
+        self._files.put(journal_name(number), JournalHeader(HEADER_BYTES, is_full=False, mark=self._mark()).pack())
         return JournalPosition(number)
 
     def recover(self, at: JournalPosition) -> bool:
@@ -212,12 +242,12 @@ class Journal:
     def _with_room(self, at: JournalPosition) -> JournalPosition:
         header = self.header(at.number)
         if header is None:
-            self._files.put(journal_name(at.number), _header(HEADER_BYTES, is_full=False))
+            self.begin(at.number)
         elif at.offset >= self._file_bytes or header.is_full:
-            following = JournalPosition(at.number + 1)
-            self._files.put(journal_name(following.number), _header(HEADER_BYTES, is_full=False))
+            following = self.begin(at.number + 1)
             # Synced at once: a record in the next file would not be found behind a header that was lost.
-            self._files.append(journal_name(at.number), 0, _header(at.offset, is_full=True)[: _HEADER.size])
+            full = JournalHeader(at.offset, is_full=True, mark=self._mark())
+            self._files.append(journal_name(at.number), 0, full.written())
             return following
         return at
 
@@ -226,7 +256,13 @@ class Journal:
         return payload_at(data, at, place_of(self._shard, number, start + at))
 
     def _commit(self, number: int, end: int) -> None:
-        self._files.note(journal_name(number), 0, _header(end, is_full=False)[: _HEADER.size])
+        header = JournalHeader(end, is_full=False, mark=self._mark())
+        self._files.note(journal_name(number), 0, header.written())
+
+    def _mark(self) -> bytes:
+        """Return the mark of the store, empty while it is unknown."""
+        identity = self._files.store.known()
+        return store_mark(identity) if identity else b""
 
     def _damaged(self, number: int, at: int, reason: str) -> Damaged:
         return Damaged(f"the file {journal_name(number)} of the state is damaged at byte {at}: {reason}", hint=REMEDY)
@@ -249,8 +285,3 @@ def numbers_of(names: Iterable[str]) -> list[int]:
     """Return the numbers of the journal's files among names of files of a shard."""
     inside = (name.removeprefix(f"{FOLDER}/") for name in names if name.startswith(f"{FOLDER}/"))
     return [int(name.partition(".")[0]) for name in inside if _NAME.fullmatch(name)]
-
-
-def _header(end: int, *, is_full: bool) -> bytes:
-    body = _HEADER.pack(_MAGIC, end, is_full, 0)[:-4]
-    return (body + struct.pack("<I", zlib.crc32(body))).ljust(HEADER_BYTES, b"\0")

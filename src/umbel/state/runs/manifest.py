@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from umbel.errors import Damaged, Transient
+from umbel.errors import Damaged, Transient, UmbelError
 from umbel.state.port import Fenced, OldState, Stamp
 from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard_names import shard_name
+from umbel.state.runs.shard_names import FOREIGN, is_foreign, shard_name, store_mark
+from umbel.state.stored_json import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,6 +153,7 @@ class Manifest:
         runs: of each table, oldest first.
         written: by maintenance so far.
         shard: the name of the shard; empty for a shard outside of stores, and where an older version wrote it.
+        store: the identity of the store; empty for the same, and where it was not known yet.
     """
 
     version: int = 0
@@ -164,6 +166,7 @@ class Manifest:
     runs: Mapping[str, tuple[RunEntry, ...]] = field(default_factory=dict)
     written: WrittenRuns = field(default_factory=WrittenRuns)
     shard: str = ""
+    store: str = ""
 
     @property
     def names(self) -> set[str]:
@@ -253,7 +256,8 @@ def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
     Raises:
         Fenced: another writer has published a version since then.
     """
-    found = replace(manifest, version=manifest.version + 1, shard=shard_name(files))
+    store = files.store.known() or manifest.store
+    found = replace(manifest, version=manifest.version + 1, shard=shard_name(files), store=store)
     is_new = files.put_new(name_of(found.version), found.pack())
     if not is_new or versions(files)[-1] != _name(found.version):
         raise Fenced(f"version {found.version} of a shard's manifest was published by another writer")
@@ -282,12 +286,14 @@ def read_version(files: ShardFiles, name: str) -> Manifest:
     """Return a version by the name of its file.
 
     Raises:
-        Damaged: it differs from its checksum, or is that of another shard.
+        Damaged: it differs from its checksum, or is that of another shard or store.
         FileNotFoundError: it was deleted.
     """
     found, own = Manifest.unpack(files.read(f"{FOLDER}/{name}"), name), shard_name(files)
     if own and found.shard not in ("", own):
         raise Damaged(f"the manifest {name} of the state in {files} is damaged: it is of {found.shard}", hint=REMEDY)
+    if found.store and is_foreign(files.store, store_mark(found.store)):
+        raise Damaged(f"the manifest {name} of the state in {files} is damaged: {FOREIGN}", hint=REMEDY)
     return found
 
 
@@ -333,6 +339,7 @@ def _encoded(manifest: Manifest) -> dict[str, Any]:
         },
         "written": [getattr(manifest.written, each.name) for each in fields(WrittenRuns)],
         "shard": manifest.shard,
+        "store": manifest.store,
     }
 
 
@@ -340,7 +347,15 @@ def _parsed(data: bytes, name: str) -> Manifest:
     crc, _, text = data.partition(b"\n")
     if crc != b"%08x" % zlib.crc32(text):
         raise Damaged(f"the manifest {name} of the state is damaged: it differs from its checksum", hint=REMEDY)
-    found = json.loads(text)
+    try:
+        return _decoded(parse_stored(text))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        if isinstance(error, UmbelError):
+            raise
+        raise Damaged(f"the manifest {name} of the state is damaged: {error!r:.100}", hint=REMEDY) from error
+
+
+def _decoded(found: dict[str, Any]) -> Manifest:
     if found["format"] != _FORMAT:
         raise OldState.found(f"format {found['format']} of manifests", f"format {_FORMAT}")
     return Manifest(
@@ -357,4 +372,5 @@ def _parsed(data: bytes, name: str) -> Manifest:
         },
         written=WrittenRuns(*found.get("written", ())),
         shard=found.get("shard", ""),
+        store=found.get("store", ""),
     )

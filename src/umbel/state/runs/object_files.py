@@ -28,7 +28,7 @@ from umbel.state.runs.journal import FOLDER, file_numbers, journal_name
 from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import UNREADABLE, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard_names import shard_name
+from umbel.state.runs.shard_names import KnownStore, StoreIdentity, shard_name
 from umbel.state.runs.storage_clock import StorageClock
 from umbel.state.runs.storage_errors import no_bucket, translated
 
@@ -123,6 +123,7 @@ class ObjectFiles:
 
     def __init__(self, client: ObjectClient, prefix: str, cache: RunCache) -> None:
         self._client, self._prefix, self._cache = client, f"{prefix}/" if prefix else "", cache
+        self.store: StoreIdentity = KnownStore()
 
     def __str__(self) -> str:
         return f"{self._client.title}/{self._prefix}".rstrip("/")

@@ -19,6 +19,7 @@ from umbel.state.runs.maintenance import maintain
 from umbel.state.runs.manifest import Manifest, publish, read_latest
 from umbel.state.runs.records import RECORD_BYTES, PlacedRecord, moved, place_of
 from umbel.state.runs.shard import Shard, ShardOptions
+from umbel.state.runs.shard_names import KnownStore
 
 WIDE = ShardOptions(flush_bytes=1)
 
@@ -189,6 +190,42 @@ def test_deleted_state_is_gone_also_without_the_last_manifest(tmp_path: Path) ->
         write(tx, SUMMED, [(1, 0, 1)])
     max((folder / "manifest").iterdir()).unlink()
     assert found(opened(folder).snapshot(), SUMMED) == [(1, 0, 1, 1)]
+
+
+def of_store(folder: Path, identity: str) -> Shard:
+    """Return a shard of a store with an identity."""
+    files = LocalFiles(folder)
+    files.store = KnownStore(identity)
+    return Shard(files, opened(folder).schemas, WIDE)
+
+
+def test_a_journal_of_an_older_version_gets_the_mark_of_its_store_with_the_next_record(tmp_path: Path) -> None:
+    folder = tmp_path / "shard-000"
+    filled(folder, 10)
+    assert journal_of(folder).read_bytes()[24:HEADER_BYTES] == bytes(40)
+    for identity in ("one", "two"):
+        assert len(found(of_store(folder, identity).snapshot(), SUMMED)) == 3
+    with of_store(folder, "one").transaction([A], Stamp(1, 3)) as tx:
+        write(tx, SUMMED, [(1, 3, 10)])
+    assert len(found(of_store(folder, "one").snapshot(), SUMMED)) == 4
+    assert len(found(opened(folder).snapshot(), SUMMED)) == 4
+    with pytest.raises(Damaged, match="it is of another store"):
+        of_store(folder, "two").snapshot()
+    with opened(folder).transaction([A], Stamp(1, 4)) as tx:
+        write(tx, SUMMED, [(1, 4, 10)])
+    with pytest.raises(Damaged, match="it is of another store"):
+        of_store(folder, "two").snapshot()
+
+
+def test_a_damaged_mark_of_a_store_is_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "shard-000"
+    with of_store(folder, "one").transaction([A], Stamp(1, 0)) as tx:
+        write(tx, SUMMED, [(1, 0, 10)])
+    data = bytearray(journal_of(folder).read_bytes())
+    for at in (24, 39, 40, 43):
+        journal_of(folder).write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        with pytest.raises(Damaged, match="its header differs from its checksum"):
+            of_store(folder, "one").snapshot()
 
 
 def test_a_mark_that_a_crash_left_behind_is_made_good(tmp_path: Path) -> None:
