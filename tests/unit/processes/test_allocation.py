@@ -32,7 +32,7 @@ def test_freed_memory_is_returned() -> None:
     released, already, used = map(int, program.stdout.split())
     assert used == 8000
     assert already < 64 << 20, "the case: the allocator kept it"
-    assert released > 200 << 20
+    assert released > 150 << 20, "most of 244 MiB; the system may have taken some of it before"
 
 
 AGAIN = """
