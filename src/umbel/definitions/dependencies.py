@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from umbel.definitions.names import name_errors
 from umbel.definitions.records import (
     AliasExtractor,
     DatasetDefinition,
@@ -24,7 +25,8 @@ from umbel.types.schema import Schema
 
 
 def dependency_errors(definitions: Definitions) -> Iterator[UmbelError]:
-    """Yield the errors in the references of pipelines and extractors."""
+    """Yield the errors in names, and in the references of pipelines and extractors."""
+    yield from name_errors(definitions.datasets)
     yield from _pipeline_errors(definitions)
     yield from _extractor_errors(definitions)
 
