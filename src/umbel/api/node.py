@@ -13,7 +13,7 @@ from umbel.api.column_arguments import names_of, text_of, type_of, without_panda
 from umbel.api.join_arguments import join_arguments
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, UnknownName, did_you_mean
 from umbel.expr import Expr
-from umbel.functions.computed import ByExpression, ByFunction, Computed
+from umbel.functions.computed import ByExpression, ByFunction, Computed, check_size
 from umbel.functions.user_function import UserFunction
 from umbel.operators.assign import Assign, Assigned
 from umbel.operators.changelog import Changelog
@@ -338,6 +338,7 @@ class Node:
     def _computed(self, func: Any, kind: str) -> Computed:
         subject = f"{kind} in pipeline '{self.building.pipeline}'"
         if isinstance(func, Expr):
+            check_size(func, subject)
             return self._by_expression(subject, func)
         if callable(func):
             return ByFunction(self.building.function(func))
@@ -357,10 +358,12 @@ class Node:
         return ByExpression(expression)
 
     def _assigned(self, subject: str, name: str, typed: Any) -> Assigned:
+        expression = typed if isinstance(typed, Expr) else getattr(typed, "expr", None)
+        if isinstance(expression, Expr):
+            check_size(expression, f"{subject}: column '{name}'")
         if isinstance(typed, Expr):
             hint = f"{name}=(...).astype(type)"
             raise InvalidType(f"{subject}: column '{name}' has no type: `{typed}`; declare it with astype", hint=hint)
-        expression = getattr(typed, "expr", None)
         if not isinstance(expression, Expr):
             raise InvalidValue(
                 f"{subject}: column '{name}' must be an expression with .astype(type), found {typed!r}",

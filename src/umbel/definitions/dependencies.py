@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from umbel.definitions.names import name_errors
 from umbel.definitions.records import (
     AliasExtractor,
     DatasetDefinition,
@@ -24,7 +25,8 @@ from umbel.types.schema import Schema
 
 
 def dependency_errors(definitions: Definitions) -> Iterator[UmbelError]:
-    """Yield the errors in the references of pipelines and extractors."""
+    """Yield the errors in names, and in the references of pipelines and extractors."""
+    yield from name_errors(definitions.datasets)
     yield from _pipeline_errors(definitions)
     yield from _extractor_errors(definitions)
 
@@ -136,7 +138,7 @@ def _missing(each: ExtractorDefinition, definitions: Definitions, *, is_alias_fr
         if found is None:
             message = f"{title} reads feature '{feature}', and featureset '{featureset}' is not committed"
             yield InvalidValue(message, where=each.location, hint="commit it as well: featuresets=[...]")
-        elif name not in {known.name for known in found.features}:
+        elif name not in found.by_name:
             yield InvalidValue(
                 f"{title} reads feature '{feature}', which does not exist",
                 where=each.location,
@@ -149,7 +151,7 @@ def _stale_lookup(each: LookupExtractor, title: str, definitions: Definitions) -
     dataset = definitions.datasets[each.dataset]
     title = f"{title} looks up '{each.dataset}.{each.field}'"
     version, schema = f"version {dataset.version} of dataset '{each.dataset}'", dataset.schema
-    features = {feature.fqn: feature.dtype for feature in definitions.featuresets[each.featureset].features}
+    output = each.outputs[0].partition(".")[2]
     found = schema.dtypes.get(each.field)
     if set(each.keys) != set(schema.key_names):
         reason = f"by {_names(each.keys)}, and {version} has the keys {_names(schema.key_names)}"
@@ -159,7 +161,8 @@ def _stale_lookup(each: LookupExtractor, title: str, definitions: Definitions) -
         reason = f"and {version} has no index"
     else:
         value = found.base if each.default is not None else Optional(found.base)
-        expected, declared = List(value) if each.is_list else value, features[each.outputs[0]]
+        expected = List(value) if each.is_list else value
+        declared = definitions.featuresets[each.featureset].by_name[output].dtype
         if declared == expected:
             return
         reason = f"for a feature of type {declared}, and with {version} it is of type {expected}"

@@ -67,8 +67,7 @@ class SourceDefinition:
         where: the condition on ingested rows.
         idleness: for a bounded source, the time without rows after which it has ended.
         sample: the sampling of the rows.
-        location: `file:line` of the definition.
-        env: the environments that select it.
+        location, env: `file:line` of the definition, and the environments that select it.
         declared: preproc, where and sample before the source is selected: only then are they checked.
         position: the name under which its position is stored, in a commit; empty for its index.
         transform: makes its rows of those that come in, before preproc.
@@ -107,8 +106,7 @@ class SinkDefinition:
         how, refused: "incremental"; and "wait" if refused rows hold the sink up, None if they become dead letters.
         renames: pairs of the dataset's column and the sink's.
         since, until: changes before `since`, and from `until` on, are not sent.
-        location: `file:line` of the definition.
-        env: the environments that select it.
+        location, env: `file:line` of the definition, and the environments that select it.
     """
 
     connector: DataConnector
@@ -291,8 +289,7 @@ class ExtractorDefinition:
         datasets: the datasets it may look up.
         version: from 0.
         meta: user-provided metadata.
-        location: `file:line` of the definition.
-        env: the environments that select it.
+        location, env: `file:line` of the definition, and the environments that select it.
     """
 
     name: str
@@ -378,11 +375,14 @@ class FeaturesetDefinition:
 
     def feature(self, name: str) -> FeatureDefinition:
         """Return the feature with a name."""
-        for each in self.features:
-            if each.name == name:
-                return each
-        known = [each.name for each in self.features]
-        raise UnknownName(f"featureset '{self.name}' has no feature '{name}'{did_you_mean(name, known)}")
+        if name not in self.by_name:
+            raise UnknownName(f"featureset '{self.name}' has no feature '{name}'{did_you_mean(name, self.by_name)}")
+        return self.by_name[name]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, FeatureDefinition]:
+        """The features by name."""
+        return {each.name: each for each in self.features}
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,8 +390,7 @@ class Definitions:
     """The committed content of a branch, by name.
 
     Args:
-        datasets: in commit order.
-        featuresets: in commit order.
+        datasets, featuresets: in commit order.
         env: the environment whose sources, pipelines and extractors were selected.
     """
 

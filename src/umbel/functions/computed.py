@@ -223,6 +223,18 @@ def inferred(computed: Computed, columns: Columns, subject: str) -> DType | None
         raise InvalidValue(f"{subject}: {message}", hint=hint) from error
 
 
+def check_size(expression: Expr, subject: str) -> None:
+    """Refuse an expression with too many operators, before anything else reads it.
+
+    Raises:
+        InvalidValue: the message begins with `subject`.
+    """
+    try:
+        expression.check_size()
+    except InvalidValue as error:
+        raise InvalidValue(f"{subject}: {error.message}", hint=error.hint) from None
+
+
 def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
     """Call a user function with the rows as a pandas frame.
 

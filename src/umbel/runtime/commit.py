@@ -21,6 +21,7 @@ from umbel.errors import Conflict, ErrorCollector, InvalidValue, Transient, loca
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.past import PastDatasets
 from umbel.runtime.retention import no_drops
 from umbel.runtime.sources import open_sources
 from umbel.runtime.supported import check_final, check_supported
@@ -116,21 +117,24 @@ def _resumed(deployment: Deployment, branch: str, definitions: Definitions) -> D
     latest = deployment.catalog.latest()
     heads = {each: deployment.definitions(number) for each, number in deployment.catalog.heads(latest).items()}
     own = heads.pop(branch, Definitions({}, {}))
-    datasets = dict(definitions.datasets)
+    datasets, before_all = dict(definitions.datasets), PastDatasets(deployment, definitions)
     for name, each in datasets.items():
         if each.sources:
-            earlier = _earlier(deployment, (own, *heads.values()), each)
+            earlier = _earlier((own, *heads.values()), before_all, each)
             before = own.datasets.get(name)
             before = before if before is not None and before.fingerprint == each.fingerprint else None
-            past = () if before is not None else _history(deployment, f"{name}@{each.version}/")
-            others, gone = (_alike(each, found) for found in (heads.values(), past))
+            past = () if before is not None else before_all.of(each)
+            others, gone = _alike(each, _named(name, heads.values())), _alike(each, past)
             datasets[name] = _fed(resumed(each, earlier), before, others, gone, is_main=branch == MAIN)
     return replace(definitions, datasets=datasets)
 
 
-def _alike(dataset: DatasetDefinition, among: Iterable[Definitions]) -> list[DatasetDefinition]:
-    found = (definitions.datasets.get(dataset.name) for definitions in among)
-    return [each for each in found if each is not None and each.fingerprint == dataset.fingerprint]
+def _alike(dataset: DatasetDefinition, among: Iterable[DatasetDefinition]) -> list[DatasetDefinition]:
+    return [each for each in among if each.fingerprint == dataset.fingerprint]
+
+
+def _named(name: str, among: Iterable[Definitions]) -> Iterator[DatasetDefinition]:
+    return (each.datasets[name] for each in among if name in each.datasets)
 
 
 def _fed(
@@ -162,26 +166,14 @@ def _fed(
 
 
 def _earlier(
-    deployment: Deployment, heads: Iterable[Definitions], dataset: DatasetDefinition
+    heads: Iterable[Definitions], past: PastDatasets, dataset: DatasetDefinition
 ) -> Iterator[DatasetDefinition]:
     """Yield what was committed under a dataset's name and version.
 
     That is what is on its branch, on others, and what was before, newest first.
     """
-    for definitions in chain(heads, _history(deployment, f"{dataset.name}@{dataset.version}/")):
-        found = definitions.datasets.get(dataset.name)
-        if found is not None and found.version == dataset.version:
-            yield found
-
-
-def _history(deployment: Deployment, key: str) -> Iterator[Definitions]:
-    """Yield all definitions, newest first, if something was read under such a key."""
-    if not (deployment.directory / "plans").is_dir() or not deployment.is_home:
-        return
-    plans = deployment.plans()
-    last = plans.last()
-    if last and any(each.startswith(key) for each in plans.read(last).positions):
-        yield from map(deployment.definitions, range(deployment.catalog.latest(), 0, -1))
+    found = chain(_named(dataset.name, heads), past.of(dataset))
+    return (each for each in found if each.version == dataset.version)
 
 
 def _head(deployment: Deployment, branch: str, base: int | None) -> int:

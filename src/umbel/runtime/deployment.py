@@ -22,7 +22,6 @@ from umbel.catalog.removals import Removals
 from umbel.catalog.replays import Replays
 from umbel.catalog.vault import Vault
 from umbel.definitions.records import DatasetDefinition, Definitions
-from umbel.definitions.serde import load
 from umbel.graph.graph import MAIN, Graph
 from umbel.graph.tiled import tiled
 from umbel.processes.privacy import make_private
@@ -33,6 +32,7 @@ from umbel.runtime.fixed_settings import DEFAULT, SHARDED, SHARDS, FixedSettings
 from umbel.runtime.home import check_catalog, elsewhere, is_away, is_home, made, other_folder
 from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.limits import Limits
+from umbel.runtime.loaded import LoadedDefinitions
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
 from umbel.runtime.source_lags import LagRecord
@@ -255,9 +255,13 @@ class Deployment:
         dues: Dues = last.state.get("logs", {}) if last is not None else {}
         return dues
 
+    @cached_property
+    def _loaded(self) -> LoadedDefinitions:
+        return LoadedDefinitions(self.catalog)
+
     def definitions(self, revision: int) -> Definitions:
         """Return the definitions of a revision of any branch; revision 0 is empty."""
-        return _definitions(self, revision)
+        return self._loaded.of(revision)
 
     def graph(self, revision: int, waiting: frozenset[str] = frozenset()) -> Graph:
         """Return the graph of all branches as of a revision.
@@ -277,7 +281,9 @@ class Deployment:
         """
         heads, serving = self.catalog.heads(revision), self.catalog.serving(revision)
         former = {replaced(branch): serving[branch] for branch, head in heads.items() if serving[branch] != head}
-        return {branch: self.definitions(number) for branch, number in {**heads, **former}.items()}
+        numbers = {**heads, **former}
+        found = self._loaded.in_force(numbers.values())
+        return {branch: found[number] for branch, number in numbers.items()}
 
     def graph_with(self, branch: str, definitions: Definitions) -> Graph:
         """Return the graph of all branches with other definitions for one."""
@@ -354,12 +360,6 @@ def _decoded(text: str) -> Deployment:
     directory, catalog_url, store_url, shards, budget, ahead, late, accuracy, exact = json.loads(text)
     urls = received(catalog_url), received(store_url)
     return Deployment(Path(directory), *urls, shards, budget, Tiling(accuracy, exact), ahead, late)
-
-
-@lru_cache(maxsize=8)
-def _definitions(deployment: Deployment, revision: int) -> Definitions:
-    found = deployment.catalog.definitions(revision) if revision else b""
-    return load(found) if found else Definitions({}, {})
 
 
 @lru_cache(maxsize=8)

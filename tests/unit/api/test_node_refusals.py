@@ -23,6 +23,10 @@ def refuse(
     refused.add(name, lambda: built(body, *datasets), error, *texts)
 
 
+def deep() -> Any:
+    return sum((col("amount") for _ in range(1500)), col("amount"))
+
+
 E, U, EU, UC = (Events,), (Users,), (Events, Users), (Users, Cities)
 refuse("filter: neither", lambda e: e.filter(3), E, ValueError, "filter", "D.p", "3")
 refuse("filter: unknown", lambda e: e.filter(col("zz") > 1), E, ValueError, "filter", "D.p", "zz")
@@ -30,6 +34,9 @@ refuse("filter: not bool", lambda e: e.filter(col("uid")), E, TypeError, "found 
 refuse("assign: no type", lambda e: e.assign(n=col("uid")), E, TypeError, "'n'", "astype")
 refuse("assign: a value", lambda e: e.assign(n=3), E, ValueError, "'n'", "3")
 refuse("assign: both forms", lambda e: e.assign("n", int, len, m=col("uid").astype(int)), E, TypeError, "assign")
+refuse("filter: too deep", lambda e: e.filter(deep() > 1), E, ValueError, "filter in pipeline 'D.p'", "1501 operators")
+refuse("assign: too deep", lambda e: e.assign(n=deep().astype(float)), E, ValueError, "D.p", "'n'", "1500 operators")
+refuse("assign: deep, no type", lambda e: e.assign(n=deep()), E, ValueError, "D.p", "'n'", "1500 operators")
 refuse("assign: nothing", lambda e: e.assign(), E, TypeError, "assign")
 refuse("assign: arity", lambda e: e.assign("n", int), E, TypeError, "2 arguments")
 refuse(

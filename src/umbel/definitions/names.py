@@ -1,0 +1,26 @@
+"""Names of datasets and fields, which become names of folders and values in the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from umbel.definitions.records import DatasetDefinition
+from umbel.errors import InvalidValue
+
+LONGEST_NAME = 200
+"""Bytes of a name in UTF-8: a folder of a change log is named by its dataset and a digest, and may have 255."""
+
+
+def name_errors(datasets: Mapping[str, DatasetDefinition]) -> Iterator[InvalidValue]:
+    """Yield the errors of names that are too long to be stored."""
+    for each in datasets.values():
+        yield from _error(f"the name of dataset '{each.name:.40}…'", each.name, each)
+        for name in each.schema.names:
+            yield from _error(f"dataset '{each.name:.40}': the name of field '{name:.40}…'", name, each)
+
+
+def _error(subject: str, name: str, dataset: DatasetDefinition) -> Iterator[InvalidValue]:
+    size = len(name.encode())
+    if size > LONGEST_NAME:
+        message = f"{subject} has {size} bytes, and may have {LONGEST_NAME}"
+        yield InvalidValue(message, where=dataset.location, hint="choose a shorter name")
