@@ -44,8 +44,6 @@ NAMING = 1.0
 KNOWN = 256
 QUICK = 0.05
 """Seconds that extractors take in all, each by its last call alone, up to which they are called together."""
-PATIENCE = 1.0
-"""Seconds that such a call may take; behind them they are called one by one."""
 
 
 @dataclass(slots=True)
@@ -141,11 +139,13 @@ class Extractors:
                 found: list[Computed] | None = child.call_together(
                     keys,
                     IsolatedGroup(call),
-                    seconds=min(self._seconds, PATIENCE),
+                    seconds=self._seconds + len(call.at) * ROW_TIME,
                     memory=memory,
                     answers=lambda question: answered(session, question),
                 )
             except CallFailed:
+                for each in functions:  # until its next call alone has succeeded
+                    each.seconds = math.inf
                 return None
         return found
 

@@ -132,7 +132,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of extractors of each call of several that succeeded; all that end are quick."""
     monkeypatch.setattr(extractors, "QUICK", 30.0)
-    monkeypatch.setattr(extractors, "PATIENCE", 30.0)
     found, call = list[int](), IsolatedProcess.call_together
 
     def counted(self: IsolatedProcess, keys: tuple[str, ...], *args: Any, **options: Any) -> Any:
