@@ -115,7 +115,7 @@ VALUES = ["Chain.size", "Chain.twice", "Chain.age", "Chain.marked"]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UMBEL_EXTRACTOR_SECONDS", "2")
+        patch.setenv("UMBEL_EXTRACTOR_SECONDS", "5")
         deployment = Deployment.at(tmp_path_factory.mktemp("served"), shards=2)
         deployment.vault.add("mark", "!")
         commit(deployment, check_commit([Person], [Chain, Slow]))
