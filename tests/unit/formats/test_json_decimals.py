@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import itertools
 import json
 import math
 from typing import Any
@@ -65,9 +64,10 @@ def test_a_number_is_rounded_and_a_text_is_exact(value: str) -> None:
     assert found == MEANT[value]
 
 
-@pytest.mark.parametrize("pair", [*itertools.permutations(MEANT, 2)], ids=" ".join)
-def test_a_decimal_is_read_alike_whatever_stands_before_it(pair: tuple[str, str]) -> None:
-    assert _read([*map(_line, pair)], Optional(MONEY)) == [MEANT[value] for value in pair]
+@pytest.mark.parametrize("first", MEANT)
+def test_a_decimal_is_read_alike_whatever_stands_before_it(first: str) -> None:
+    for second, value in MEANT.items():
+        assert _read([_line(first), _line(second)], Optional(MONEY)) == [MEANT[first], value], second
 
 
 def test_numbers_and_texts_may_change_between_groups_of_lines() -> None:
