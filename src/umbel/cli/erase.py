@@ -88,7 +88,7 @@ def _rows(keys: Sequence[str], source: Path | None, types: Mapping[str, str]) ->
             continue
         try:
             row = parse_long(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidValue(f"{source}, line {number}: {error}") from error
         if not isinstance(row, dict):
             raise InvalidValue(f"{source}, line {number}: not an object of erase keys")

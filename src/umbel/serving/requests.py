@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import reprlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
@@ -120,17 +121,13 @@ class JsonBody(msgspec.Struct, frozen=True, dict=True):
         return len(getattr(self, "_text", b"")) > INLINE
 
     def values(self, name: str, types: Mapping[str, DType]) -> Any:
-        """Return a member, with all digits of decimals.
-
-        Args:
-            name: the member, rows or columns.
-            types: the types of its columns.
-        """
+        """Return a member, rows or columns of these types, with all digits of decimals."""
         text: bytes | None = getattr(self, "_text", None)
-        if text is None or not with_decimals(types):
-            return getattr(self, name)
-        piece = member(text, name)
-        return with_nan(parse_long(piece), piece)
+        if text is not None and with_decimals(types):
+            with suppress(RecursionError):  # nested more deeply than any type is: the values are refused as they are
+                piece = member(text, name)
+                return with_nan(parse_long(piece), piece)
+        return getattr(self, name)
 
     @classmethod
     def _described(cls, found: Any, error: msgspec.ValidationError) -> InvalidType | InvalidValue:

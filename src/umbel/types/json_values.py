@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
-import orjson
 import polars as pl
 
 from umbel.errors import InvalidValue
@@ -81,40 +78,6 @@ def with_nan(value: Any, data: bytes) -> Any:
             elif inner == UNTYPED_NAN:
                 each[place] = math.nan
     return found[0]
-
-
-class _Text(str):
-    """A piece of JSON text."""
-
-    __slots__ = ()
-
-
-def json_text(value: Any) -> bytes:
-    """Encode a JSON value of any depth, with integers of any size."""
-    with suppress(TypeError):
-        return orjson.dumps(value)
-    with suppress(RecursionError):
-        return json.dumps(value, separators=(",", ":")).encode()
-    return "".join(_pieces(value)).encode()
-
-
-def _pieces(value: Any) -> Iterator[str]:
-    """Yield the pieces of the text of a JSON value."""
-    waiting = [value]  # no recursion: parsers nest deeper than encoders go
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            members = [(_Text(f"{json.dumps(name)}:"), inner) for name, inner in each.items()]
-            waiting += reversed([_Text("{"), *_separated(members), _Text("}")])
-        elif isinstance(each, list):
-            waiting += reversed([_Text("["), *_separated([(inner,) for inner in each]), _Text("]")])
-        else:
-            yield each if isinstance(each, _Text) else json.dumps(each)
-
-
-def _separated(members: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    for position, each in enumerate(members):
-        yield from (_Text(","), *each) if position else each
 
 
 @singledispatch

@@ -7,12 +7,15 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+import orjson
 import polars as pl
 
 from umbel.types.dtype import DType
+from umbel.types.json_texts import json_text
 
 LONG = re.compile(rb"[0-9][0-9.]{15}")
 """Matches in a number that may have more digits than `EXACT`; it may match in others and in texts."""
@@ -45,12 +48,15 @@ def with_long_numbers(value: Any, text: bytes, names: Collection[str]) -> Any:
     rows, pieces = (value, elements(text)) if isinstance(value, list) else ([value], [text])
     for row, piece in zip(rows, pieces, strict=True):
         if isinstance(row, dict) and LONG.search(piece):
-            members = _members(piece)
-            for name in names:
-                member = members.get(name)
-                if member is not None and LONG.search(member):
-                    row[name] = parse_long(bytes(member))
+            with suppress(RecursionError):  # a row that is nested so deeply has its numbers as floats
+                row.update(_long_members(piece, names))
     return value
+
+
+def _long_members(text: bytes, names: Collection[str]) -> dict[str, Any]:
+    members = _members(text)
+    found = {name: members[name] for name in names if name in members and LONG.search(members[name])}
+    return {name: parse_long(bytes(each)) for name, each in found.items()}
 
 
 def elements(text: bytes) -> Sequence[Any]:
@@ -59,7 +65,10 @@ def elements(text: bytes) -> Sequence[Any]:
     Raises:
         ValueError: the text is no such list.
     """
-    return _elements(text)
+    try:
+        return _elements(text)
+    except RecursionError:  # it stops some levels before the parser of values does
+        return [json_text(each) for each in orjson.loads(text)]
 
 
 def member(text: bytes, name: str) -> bytes:

@@ -140,3 +140,13 @@ def test_texts_are_read_alike_at_once_and_one_by_one(texts: list[str]) -> None:
 def test_json_of_other_writers_has_the_digits_of_its_numbers() -> None:
     text = json.dumps({"amount": 1234567890123456.78})  # Python's own float
     assert _read([text]) == ["1234567890123456.80"]
+
+
+@pytest.mark.parametrize("levels", [200, 900, 1000])
+def test_beside_a_deeply_nested_member_numbers_are_floats_at_least(levels: int) -> None:
+    reader = JsonLines({"amount": MONEY}, exact=True)
+    line = f'{{"amount": 1234567890123456.78, "deep": {"[" * levels}{"]" * levels}}}'.encode()
+    (raw,) = reader.texts([line, b'{"amount": 1234567890123456.78, "s": "\\ud83d\\ude00"}'])
+    found = MONEY.ingest(raw.frame["amount"])
+    assert (found.errors, raw.rejects.height, str(found.values[1])) == ({}, 0, "1234567890123456.78")
+    assert abs(found.values[0] - found.values[1]) < 1

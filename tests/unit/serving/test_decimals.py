@@ -145,3 +145,11 @@ def test_dead_letters_have_the_digits_and_spaces_of_their_rows(served: Served) -
     served.process()
     (letter,) = served.dead("Payment")
     assert letter["raw"] == bad
+
+
+@pytest.mark.parametrize("levels", [500, 1000])
+def test_a_question_that_is_nested_deeply_is_refused(served: Served, levels: int) -> None:
+    data = f'{{"Account.account": [{NUMBERS[0]}, {"[" * levels}{"]" * levels}]}}'
+    body = f'{{"inputs": ["Account.account"], "outputs": ["Account.total"], "data": {data}}}'
+    answer = served.http.post("/api/v1/query", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
