@@ -201,7 +201,7 @@ def taken(data: bytes) -> RowsTaken:
         return RowsTaken(posted.webhook, posted.endpoint, bytes(posted.data), len(found))
     if not isinstance(found, dict):
         raise InvalidType(f"'data' must be a list of row objects or an object of columns, found {found!r:.80}")
-    rows = _transposed(bytes(posted.data))
+    rows = _transposed(found, bytes(posted.data))
     return RowsTaken(posted.webhook, posted.endpoint, b"[%b]" % b",".join(rows), len(rows))
 
 
@@ -213,11 +213,11 @@ def _repeated(data: bytes) -> list[str]:
     return [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
 
 
-def _transposed(data: bytes) -> list[bytes]:
+def _transposed(found: dict[str, Any], text: bytes) -> list[bytes]:
     """Return columns as the texts of rows: numbers may have more digits than floats."""
-    columns = columns_of(orjson.loads(data))
+    columns = columns_of(found)
     check_expansion(columns, max(map(len, columns.values()), default=0))
-    members = [[b"%b:%b" % (orjson.dumps(name), value) for value in values] for name, values in _columns(data).items()]
+    members = [[b"%b:%b" % (orjson.dumps(name), value) for value in values] for name, values in _columns(text).items()]
     return [b"{%b}" % b",".join(row) for row in zip(*members, strict=True)]
 
 
