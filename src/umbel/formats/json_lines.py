@@ -164,8 +164,7 @@ class JsonLines:
         numeric = self._with_numbers(data)
         frame = None if numeric is None else numeric.read(data)
         frame = self._fast.read(data) if frame is None else frame
-        decimals = {name: self._requested[name] for name in self._decimals}
-        return frame if frame is None or not decimals else revive(frame, decimals)
+        return frame if frame is None or not self._decimals else revive(frame, self._decimals)
 
     def _with_numbers(self, data: bytes) -> _Fast | None:
         """Return a schema that reads instants as whole numbers, and decimals as floats.
@@ -181,7 +180,7 @@ class JsonLines:
             if isinstance(dtype, pl.Datetime | pl.Decimal)
             and re.search(rf'"{re.escape(name)}"\s*:\s*-?\d'.encode(), line)
         }
-        return _fast({**self._columns, **numbers}, self._decimals & numbers.keys()) if numbers else None
+        return _fast({**self._columns, **numbers}, self._decimals.keys() & numbers.keys()) if numbers else None
 
     def whole(self, texts: Sequence[bytes]) -> Raw:
         """Return one row for each text, all of them in one frame."""

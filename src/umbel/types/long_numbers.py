@@ -91,9 +91,9 @@ def _number(text: str) -> float | LongNumber:
     return LongNumber(text) if is_long and math.isfinite(number) else number
 
 
-def with_decimals(types: Mapping[str, DType]) -> frozenset[str]:
-    """Return the names whose types are decimals, or have them inside."""
-    return frozenset(name for name, dtype in types.items() if has_decimals(dtype))
+def with_decimals(types: Mapping[str, DType]) -> dict[str, DType]:
+    """Return the types that are decimals, or have them inside."""
+    return {name: dtype for name, dtype in types.items() if has_decimals(dtype)}
 
 
 def has_decimals(dtype: DType) -> bool:
