@@ -56,14 +56,10 @@ class ExtractorGroup(Step):
             for step in self.steps:
                 step.run(rows, session)
             return
-        for fqn, column, dtype in found:
-            rows.add(fqn, column)
-            rows.dtypes[fqn] = dtype
+        rows.add_computed(found)
 
     def _call(self, rows: QueryRows) -> GroupCall:
-        requested = tuple(
-            tuple(each.fqn for each in step.returns if each.fqn not in rows.columns) for step in self.steps
-        )
+        requested = tuple(step.requested(rows) for step in self.steps)
         made = {fqn for names in requested for fqn in names}
         read = {each.source for step in self.steps for each in step.arguments} - made
         return GroupCall(rows.at, {name: rows.series(name) for name in read}, requested)

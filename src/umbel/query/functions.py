@@ -165,12 +165,14 @@ class FunctionStep(Step):
                 rows.add(each.fqn, pl.Series(each.fqn, [], each.dtype.polars()))
             return
         columns = {each.fqn: rows.series(each.source) for each in self.arguments}
-        call = ExtractorCall(rows.at, columns, tuple(each.fqn for each in self.returns if each.fqn not in rows.columns))
+        call = ExtractorCall(rows.at, columns, self.requested(rows))
         caller = session.caller
         found = self.compute(call, session) if caller is None else caller.compute(self, call, session)
-        for fqn, column, dtype in found:
-            rows.add(fqn, column)
-            rows.dtypes[fqn] = dtype
+        rows.add_computed(found)
+
+    def requested(self, rows: QueryRows) -> tuple[str, ...]:
+        """Return the features it returns that are not known already."""
+        return tuple(each.fqn for each in self.returns if each.fqn not in rows.columns)
 
     def compute(self, call: ExtractorCall, session: LookupSession) -> list[Computed]:
         """Call the extractor and return the requested features.

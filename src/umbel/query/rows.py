@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from umbel.types.numeric import unchanged
 
 INSTANT = pl.Datetime("us", "UTC")
 
@@ -75,13 +78,9 @@ def series_of(column: Column) -> pl.Series:
 def as_keys(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return values as keys of a dataset.
 
-    Those that are no such key, as 1.5 is no integer, are null, which no row has.
+    Those that are no such key are null, which no row has.
     """
-    if column.dtype == dtype:
-        return column
-    keys = column.cast(dtype, strict=False)
-    is_equal = keys.cast(column.dtype, strict=False).eq_missing(column)
-    return keys.set(~is_equal, None)
+    return column if column.dtype == dtype else unchanged(column, dtype)
 
 
 class Instants:
@@ -142,6 +141,12 @@ class QueryRows:
     def add(self, fqn: str, column: Column) -> None:
         """Add a feature; a query input is not replaced."""
         self.columns.setdefault(fqn, column)
+
+    def add_computed(self, computed: Iterable[tuple[str, pl.Series, Any]]) -> None:
+        """Add what extractors returned: name, column and pandas dtype of each feature."""
+        for fqn, column, dtype in computed:
+            self.add(fqn, column)
+            self.dtypes[fqn] = dtype
 
     def series(self, fqn: str) -> pl.Series:
         """Return a known feature as a Polars column."""

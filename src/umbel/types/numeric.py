@@ -63,7 +63,7 @@ class Int(DType):
         if column.dtype == pl.String:
             return leftovers(self, column, column.cast(pl.Int64, strict=False))
         if column.dtype == pl.Decimal:
-            return leftovers(self, column, _unchanged(column, pl.Int64()))
+            return leftovers(self, column, unchanged(column, pl.Int64()))
         return self.convert_objects(column.to_list())
 
     def _convert_floats(self, column: pl.Series) -> Checked:
@@ -200,7 +200,7 @@ class Decimal(DType):
         if column.dtype == pl.String:
             return self._convert_texts(column)
         if column.dtype == pl.Decimal:
-            return leftovers(self, column, _unchanged(column, self.polars()))
+            return leftovers(self, column, unchanged(column, self.polars()))
         return self._convert_floats(column) if column.dtype.is_float() else self.convert_objects(column.to_list())
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
@@ -301,10 +301,13 @@ def _is_finite(number: Any) -> bool:
     return number.is_finite() if isinstance(number, decimal.Decimal) else bool(np.isfinite(number))
 
 
-def _unchanged(column: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return decimals in another type, null for those that it cannot hold."""
+def unchanged(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return values in another type.
+
+    Those that are no value of it, as 1.5 is no integer, are null.
+    """
     found = column.cast(dtype, strict=False)
-    return found.set((found.cast(column.dtype, strict=False) != column).fill_null(True), None)
+    return found.set(~found.cast(column.dtype, strict=False).eq_missing(column), None)
 
 
 def leftovers(dtype: DType, raw: pl.Series, converted: pl.Series) -> Checked:
