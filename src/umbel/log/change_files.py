@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import MAXYEAR, UTC, datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,10 @@ from umbel.state.runs.sorting import gathered, order_of
 from umbel.types.schema import AT, SEQ
 
 MONTH = "_at_month"
+MOST_FILES = 36
+"""The most files of months that one write makes; with more its files are of years, with more still of decades or centuries."""
+PERIODS = (1, 12, 120, 1200)
+"""Their months."""
 _OF_BATCH = re.compile(r"batch-(-?\d+)-")
 
 
@@ -24,7 +30,7 @@ class ChangeLogFile:
 
     Args:
         path: relative to the table.
-        month: its partition.
+        month: its partition: that of its changes, or the first one of a longer period.
         size: in bytes.
         rows: number of changes.
         first: the earliest `_at`, in ISO form.
@@ -111,3 +117,30 @@ def in_order(changes: pl.DataFrame) -> pl.DataFrame:
     if ((ordered[1:] == ordered[:-1]) & (numbers[order[1:]] < numbers[order[:-1]])).any():
         return gathered(changes, order_of(instants, numbers))
     return changes if is_sorted else gathered(changes, order)
+
+
+def by_period(changes: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """Return the first days of periods in order, and the changes of each.
+
+    The periods are months where there are few of these.
+
+    Args:
+        changes: in the order of their instants.
+    """
+    for months in PERIODS:
+        found = list(islice(_periods(changes, months), MOST_FILES + 1))
+        if len(found) <= MOST_FILES:
+            return found
+    return list(_periods(changes, PERIODS[-1]))
+
+
+def _periods(changes: pl.DataFrame, months: int) -> Iterator[tuple[str, pl.DataFrame]]:
+    instants, start = changes[AT], 0
+    while start < len(instants):
+        at = instants[start]
+        number = at.year * 12 + at.month - 1
+        begin, end = max(12, number - number % months), number - number % months + months
+        following = datetime(end // 12, end % 12 + 1, 1, tzinfo=UTC) if end // 12 <= MAXYEAR else None
+        stop = len(instants) if following is None else instants.search_sorted(following, side="left")
+        yield f"{begin // 12:04d}-{begin % 12 + 1:02d}-01", changes.slice(start, stop - start)
+        start = stop

@@ -1,8 +1,9 @@
 """Change logs: the complete changelog of a dataset, as an open table.
 
 A change log is a Delta table `(columns…, _at, _weight, _seq, _batch)`, partitioned by the month of `_at`, that any Delta reader
-can read. Recent batches are stored in a *tail* (`umbel.log.change_tail`) and are moved to the table in large
-commits; batches that are large themselves are written as Parquet parts by the processes that made them, and committed by one.
+can read. Writes of many months make files of longer periods, whose partition is the first month. Recent batches are stored in
+a *tail* (`umbel.log.change_tail`) and are moved to the table in large commits; batches that are large themselves are written as
+Parquet parts by the processes that made them, and committed by one.
 
 Each commit carries an application transaction, a name and a number that only grows: a commit that was made is not made
 again, by any process. A reader sees the table, and of the tail the batches that the table does not have yet.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import io
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,7 +27,17 @@ from urllib.parse import unquote
 import polars as pl
 
 from umbel.errors import Damaged, Transient
-from umbel.log.change_files import MONTH, ChangeLogFile, added, batch_of, in_order, iso, may_have, prefix_of
+from umbel.log.change_files import (
+    MONTH,
+    ChangeLogFile,
+    added,
+    batch_of,
+    by_period,
+    in_order,
+    iso,
+    may_have,
+    prefix_of,
+)
 from umbel.log.change_statistics import differences, spread_of
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
 from umbel.log.file_checksums import FileSums
@@ -302,8 +313,8 @@ class ChangeLog:
     def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         ordered, written = in_order(changes.select(list(_storage(self.columns)))), list[ChangeLogFile]()
         try:
-            for month, rows in _by_month(ordered):
-                written.append(self._write_month(month, rows, name))
+            for month, rows in by_period(ordered):
+                written.append(self._write_file(month, rows, name))
         except Exception:
             self.discard(written)
             raise
@@ -333,7 +344,7 @@ class ChangeLog:
         found = pl.scan_parquet([path], schema=schema, extra_columns="ignore", hive_partitioning=False)
         return found.select(list(schema) if columns is None else list(columns)).collect()
 
-    def _write_month(self, month: str, rows: pl.DataFrame, prefix: str) -> ChangeLogFile:
+    def _write_file(self, month: str, rows: pl.DataFrame, prefix: str) -> ChangeLogFile:
         # A unique name for every attempt: a file that is committed must never be replaced.
         buffer = io.BytesIO()
         rows.write_parquet(buffer, compression="zstd", compression_level=1, row_group_size=ROW_GROUP)
@@ -458,17 +469,6 @@ def _rows(table: DeltaTable) -> int:
 def _version(table: DeltaTable | None, application: str) -> int:
     found = None if table is None else table.transaction_version(application)
     return -1 if found is None else int(found)
-
-
-def _by_month(changes: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the months of changes in order of time, and their rows."""
-    instants, start = changes[AT].to_physical(), 0
-    while start < changes.height:
-        month = changes[AT].slice(start, 1).dt.truncate("1mo")
-        following = month.dt.offset_by("1mo").to_physical().item()  # may be in the year 10000
-        stop = instants.search_sorted(following, side="left")
-        yield month.dt.date().item().isoformat(), changes.slice(start, stop - start)
-        start = stop
 
 
 def _conditions(
