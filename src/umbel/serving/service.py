@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import polars as pl
+from polars.exceptions import PanicException
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
@@ -224,12 +225,22 @@ class Service:
         From now on the calling thread must not read change logs: it raises `NeedsHistory` instead.
         """
         self._hasty = threading.get_ident()
+        await self.threads.following.do(self.preload)
         while True:
             await asyncio.sleep(EVERY)
             try:
                 await self.threads.following.do(self.refresh)
             except Exception as error:  # noqa: BLE001  a server that stops polling would answer by replaced definitions
                 log.error("cannot follow the catalog: %s", error)
+
+    def preload(self) -> None:
+        """Read the recent state of each shard, for which the first queries would wait.
+
+        What cannot be read is an error of those who need it.
+        """
+        for shard in range(self.deployment.store.shards):
+            with suppress(Exception, PanicException), self.deployment.store.snapshot(shard):
+                pass
 
     async def endpoint(self, webhook: str, endpoint: str) -> IngestLog:
         """Return the ingest log of an endpoint that a dataset of any branch reads.

@@ -241,7 +241,7 @@ class Shard(WritableShard):
         """
         with self._following, self._noted():
             if not self._is_opened:
-                self._recover_if_alone()
+                self._view = self._recovered(self._view)
             if self._damaged.find_cut(self._view):
                 self._followed_at = -math.inf
             replaced = set(self._damaged.names)
@@ -276,17 +276,22 @@ class Shard(WritableShard):
                 raise Damaged(f"the state {self.files} is damaged: {report}", hint=REMEDY)
             self._looks -= 1
             time.sleep(PAUSE)
-            self._recover_if_alone()
-            view = self._followed(ShardView())
+            view = self._followed(self._recovered(ShardView()))
         return view
 
-    def _recover_if_alone(self) -> None:
-        """Commit records that a crash left behind the journal's mark."""
+    def _recovered(self, view: ShardView) -> ShardView:
+        """Commit records that a crash left behind the journal's mark, if no other process does.
+
+        Returns:
+            A view that follows the given one: what is read here is not read once more.
+        """
         if not self._is_locked and self.files.list("journal"):
             with self.files.locked(WRITE_LOCK, wait=False) as is_alone:
                 if is_alone:
-                    self.journal.recover(self._followed(ShardView()).position)
+                    view = self._followed(view)
+                    self.journal.recover(view.position)
         self._is_opened = True
+        return view
 
     def _followed(self, view: ShardView) -> ShardView:
         missing: tuple[int, str] | None = None

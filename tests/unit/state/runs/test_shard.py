@@ -33,6 +33,7 @@ from umbel.state import disk
 from umbel.state.port import Fenced, StaleBatch, Stamp
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.maintenance import maintain
+from umbel.state.runs.records import JournalRecord
 from umbel.state.runs.rules import ReplaceRule, TableSchema
 from umbel.state.runs.shard import Shard, ShardOptions
 
@@ -354,3 +355,19 @@ def test_a_lock_of_a_dead_writer_is_free(tmp_path: Path) -> None:
     with shard.transaction([A], Stamp(1, 0)) as tx:
         write(tx, SUMMED, [(1, 0, 1)])
     assert found(shard.snapshot(), SUMMED) == [(1, 0, 1, 1)]
+
+
+def test_a_shard_is_opened_by_reading_each_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = opened(tmp_path)
+    for batch in range(3):
+        with shard.transaction([A], Stamp(1, batch)) as tx:
+            write(tx, SUMMED, [(1, 0, 1)])
+    unpacked, unpack = list[bytes](), JournalRecord.unpack
+
+    def counted(payload: bytes) -> JournalRecord:
+        unpacked.append(payload)
+        return unpack(payload)
+
+    monkeypatch.setattr(JournalRecord, "unpack", counted)
+    assert found(opened(tmp_path).snapshot(), SUMMED) == [(1, 0, 3, 1)]
+    assert len(unpacked) == 3
