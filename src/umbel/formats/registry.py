@@ -10,8 +10,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from umbel.errors import InvalidValue, Transient
 
 HEAD = 5
@@ -108,6 +106,8 @@ class SchemaRegistry:
 
     def _get(self, path: str) -> Any:
         """Return an answer of the registry, None where there is no such thing."""
+        import httpx
+
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         query = {"format": self.form} if self.form else {}
         try:
