@@ -85,13 +85,11 @@ class Quantile(Aggregate):
         return {**VALUES.merge(state), "is_rounded": state["is_rounded"].any()}
 
     def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
-        rows = VALUES.summed(VALUES.rows(states, state))
         rounded = states[state.name("is_rounded")].fill_null(value=False)
-        many = VALUES.spread(rows.group_by(ROW).len(), states.height).fill_null(0) > EXACT
-        rounded = rounded | many
-        if rounded.any():
-            there = pl.when(rounded.gather(rows[ROW])).then(_bucket(pl.col("values"))).otherwise(pl.col("values"))
-            rows = VALUES.summed(rows.with_columns(there.alias("values")))
+        rows = VALUES.summed(_in_buckets(VALUES.rows(states, state), rounded))
+        many = ~rounded & (VALUES.spread(rows.group_by(ROW).len(), states.height).fill_null(0) > EXACT)
+        if many.any():
+            rows, rounded = VALUES.summed(_in_buckets(rows, many)), rounded | many
         return VALUES.put(states, state, rows).with_columns(rounded.alias(state.name("is_rounded")))
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
@@ -135,6 +133,16 @@ def _sorted(states: PointStates, state: Columns) -> tuple[Array, Array, Ints]:
         values = np.where(rounded[items.owners], buckets, values)
         firsts, sums = counted((items.owners, _codes(values)), counts)
     return values[firsts], sums, items.owners[firsts]
+
+
+def _in_buckets(rows: pl.DataFrame, rounded: pl.Series) -> pl.DataFrame:
+    """Return items with the values of some states rounded to buckets."""
+    if not rounded.any():
+        return rows
+    chosen = rounded.gather(rows[ROW])
+    return rows.with_columns(
+        pl.when(chosen).then(_bucket(pl.col("values"))).otherwise(pl.col("values")).alias("values")
+    )
 
 
 def _codes(values: Array) -> Ints:

@@ -19,7 +19,7 @@ from umbel.changes import runs
 from umbel.changes.runs import Ints, Sorted, expand
 from umbel.state.runs.sorting import gathered
 from umbel.types.schema import WEIGHT
-from umbel.windowing.partials import PAIRS, Counted, Partials, merged_by_point, parts_of, spread
+from umbel.windowing.partials import PAIRS, Counted, Partials, merged_in_portions, parts_of, spread
 
 LEAST = 8
 """Windows of fewer panes are merged from these."""
@@ -108,15 +108,9 @@ class Tree:
         return cls(states, levels, partials)
 
     def merged(self, windows: Windowed, points: Ints) -> Iterator[pl.DataFrame]:
-        """Yield the merged states of windows that have panes, with their points.
-
-        Each portion has a bounded number of items.
-        """
+        """Yield the merged states of windows that have panes, with their points."""
         owners, rows = self.nodes(windows)
-        items = np.bincount(owners, _items(self.states)[rows], len(points)).astype(np.int64)
-        for part in parts_of(items):
-            mine = slice(*np.searchsorted(owners, (part.start, part.stop)))
-            yield merged_by_point(self.states, points[owners[mine]], rows[mine], self.partials)
+        yield from merged_in_portions(self.states, points[owners], rows, self.partials)
 
     def nodes(self, windows: Windowed) -> tuple[Ints, Ints]:
         """Return windows, in order, and their nodes, each in order of time."""
@@ -157,7 +151,7 @@ def fold_by_tree(
     is_brief = high - low <= max(PAIR, panes.bit_length() // 2)
     brief, others = np.flatnonzero(is_brief), np.flatnonzero(~is_brief)
     owners, entries = expand(low[brief], high[brief])
-    found = [merged_by_point(columns, brief[owners], entries, partials)]
+    found = [*merged_in_portions(columns, brief[owners], entries, partials)]
     if len(others):
         is_needed = np.isin(ids, windows.ids[others])
         tree = Tree.of(columns.filter(is_needed), ids[is_needed], places[is_needed], partials, panes)
@@ -166,17 +160,6 @@ def fold_by_tree(
             chosen = others[start : start + at_once]
             found += tree.merged(windows.only(chosen), chosen)
     return spread(columns, found, len(windows.ids))
-
-
-def _items(states: pl.DataFrame) -> Ints:
-    """Return the size of each state: one, and the items of its lists or bytes."""
-    lists = [pl.col(name).list.len() for name, dtype in states.schema.items() if isinstance(dtype, pl.List)]
-    binary = [pl.col(name).bin.size() // 8 for name, dtype in states.schema.items() if dtype == pl.Binary]
-    sizes = [each.cast(pl.Int64).fill_null(0) for each in (*lists, *binary)]
-    found: Ints = (
-        states.select(pl.int_range(pl.len()) * 0 + pl.sum_horizontal(pl.lit(1), *sizes)).to_series().to_numpy()
-    )
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,5 +209,5 @@ def fold_ranges(states: pl.DataFrame, ids: Ints, ranges: Ranges, partials: Parti
         owners = np.concatenate((owners, later[is_counted]))
         order = np.argsort(owners, kind="stable")
         chosen = np.concatenate((nodes, entries[is_counted]))[order]
-        found.append(merged_by_point(tree.states, part.start + owners[order], chosen, partials))
+        found += merged_in_portions(tree.states, part.start + owners[order], chosen, partials)
     return spread(columns, found, len(ranges.points))

@@ -215,7 +215,7 @@ def _grouped(frame: pl.DataFrame, begins: Flags) -> pl.dataframe.group_by.GroupB
 
 
 PAIRS = 4_000_000
-"""The maximum number of (point, state) pairs processed at once."""
+"""The maximum number of (point, state) pairs processed at once, and of the items of their states."""
 ASKER = "_key_asker"
 
 Counted = Callable[[Ints, Ints], Flags]
@@ -244,7 +244,7 @@ def fold(
         if counted is not None:
             requested = counted(point, entry)
             point, entry = point[requested], entry[requested]
-        found.append(merged_by_point(columns, point, entry, partials))
+        found += merged_in_portions(columns, point, entry, partials)
     return spread(columns, found, len(low))
 
 
@@ -259,6 +259,37 @@ def merged_by_point(states: pl.DataFrame, points: Ints, rows: Ints, partials: Pa
     """
     pairs = gathered(states, rows).with_columns(pl.Series(ASKER, points))
     return partials.merge(pairs, runs.changes(points), [pl.col(ASKER).first(), pl.col(WEIGHT).sum()])
+
+
+def merged_in_portions(states: pl.DataFrame, points: Ints, rows: Ints, partials: Partials) -> Iterator[pl.DataFrame]:
+    """Yield the results of `merged_by_point`, each of a bounded number of items.
+
+    Args:
+        states: `_weight` and the state columns.
+        points: a position for each of their states, in order.
+        rows: the positions of these.
+        partials: the states that are merged.
+    """
+    starts = np.flatnonzero(runs.changes(points))
+    sizes = _items(states)
+    if sizes is None or not len(starts):
+        yield merged_by_point(states, points, rows, partials)
+        return
+    ends = np.append(starts, len(points))
+    for part in parts_of(np.add.reduceat(sizes[rows], starts)):
+        mine = slice(ends[part.start], ends[part.stop])
+        yield merged_by_point(states, points[mine], rows[mine], partials)
+
+
+def _items(states: pl.DataFrame) -> Ints | None:
+    """Return the size of each state: one, and the items of its lists or bytes.
+
+    None if states have no such columns.
+    """
+    lists = [pl.col(name).list.len() for name, dtype in states.schema.items() if isinstance(dtype, pl.List)]
+    binary = [pl.col(name).bin.size() // 8 for name, dtype in states.schema.items() if dtype == pl.Binary]
+    sizes = [each.cast(pl.Int64).fill_null(0) for each in (*lists, *binary)]
+    return states.select(1 + pl.sum_horizontal(sizes)).to_series().to_numpy() if sizes else None
 
 
 def spread(states: pl.DataFrame, merged: Sequence[pl.DataFrame], count: int) -> pl.DataFrame:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from statistics import median as median_of
+
 import numpy as np
 import polars as pl
 import pytest
@@ -16,7 +19,7 @@ from umbel.types.schema import WEIGHT
 from umbel.types.windows import Continuous
 from umbel.windowing import pane_tree
 from umbel.windowing import partials as all_partials
-from umbel.windowing.pane_tree import Windowed, fold_by_tree
+from umbel.windowing.pane_tree import Ranges, Windowed, fold_by_tree, fold_ranges
 from umbel.windowing.partials import Partials, fold, merged_by_point
 
 PANES, KEYS = 40, 5
@@ -85,7 +88,7 @@ def test_panes_are_not_merged_for_each_window(monkeypatch: pytest.MonkeyPatch) -
         merged.append(len(rows))
         return merged_by_point(states, points, rows, partials)
 
-    monkeypatch.setattr(pane_tree, "merged_by_point", counted)
+    monkeypatch.setattr(all_partials, "merged_by_point", counted)
     partials = Partials.of(WHOLE, STREAM, is_retractable=False)
     states, ids, places = panes_of(partials, 5, 300)
     fold_by_tree(states, ids, places, windows_of(1000, 6), partials, PANES)
@@ -100,8 +103,7 @@ def test_windows_at_each_row_are_merged_from_common_nodes(monkeypatch: pytest.Mo
         merged.append(len(rows))
         return merged_by_point(states, points, rows, partials)
 
-    for module in (pane_tree, all_partials):
-        monkeypatch.setattr(module, "merged_by_point", counted)
+    monkeypatch.setattr(all_partials, "merged_by_point", counted)
     rows, spread = 1000, 60 * SECOND
     job = Job(aggregation(Sum(of="x", window=Continuous("2h"), into_field="n"), emit="final"))
     job.feed(frame([(1, Change(at, at, {"x": 1}, 1, at)) for at in range(0, rows * spread, spread)]))
@@ -111,20 +113,46 @@ def test_windows_at_each_row_are_merged_from_common_nodes(monkeypatch: pytest.Mo
     assert sum(merged) < len(found) * 2 * np.log2(120)
 
 
-def test_no_portion_has_more_items_than_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_tree(states: pl.DataFrame, ids: Ints, places: Ints, windows: Windowed, partials: Partials) -> pl.DataFrame:
+    return fold_by_tree(states, ids, places, windows, partials, PANES)
+
+
+def in_turn(states: pl.DataFrame, ids: Ints, places: Ints, windows: Windowed, partials: Partials) -> pl.DataFrame:
+    return fold(states, *ranges_of(ids, places, windows), partials)
+
+
+def by_ranges(states: pl.DataFrame, ids: Ints, places: Ints, windows: Windowed, partials: Partials) -> pl.DataFrame:
+    low, high = ranges_of(ids, places, windows)
+    ranges = Ranges(np.arange(len(low)), windows.ids, low, high, high)
+    return fold_ranges(states, ids, ranges, partials, lambda _, entries: entries >= 0)
+
+
+def ranges_of(ids: Ints, places: Ints, windows: Windowed) -> tuple[Ints, Ints]:
+    search = Sorted(ids, places)
+    low, high = (search.first_at_or_after(windows.ids, each) for each in (windows.first, windows.last))
+    return low, np.maximum(low, high)
+
+
+@pytest.mark.parametrize("folding", [by_tree, in_turn, by_ranges])
+def test_no_portion_has_more_items_than_are_merged_at_once(
+    folding: Callable[..., pl.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
     items, tidy = list[int](), Quantile.tidy
 
     def counted(self: Quantile, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
         items.append(states[state.name("values")].list.len().sum())
         return tidy(self, states, state)
 
-    monkeypatch.setattr(Quantile, "tidy", counted)
-    monkeypatch.setattr(all_partials, "PAIRS", 500)
     median = Quantile(of="f", p=0.5, approx=True, into_field="q")
     partials = Partials.of([median], STREAM, is_retractable=False)
     states, ids, places = panes_of(partials, 7, 250)
-    fold_by_tree(states, ids, places, windows_of(200, 8), partials, PANES)
-    assert 100 < min(items[-8:]) <= max(items[-8:]) <= 500
+    windows = windows_of(200, 8)
+    windows = windows.only(np.argsort(windows.ids, kind="stable"))
+    expected = folding(states, ids, places, windows, partials)
+    monkeypatch.setattr(Quantile, "tidy", counted)
+    monkeypatch.setattr(all_partials, "PAIRS", 500)
+    assert_frame_equal(folding(states, ids, places, windows, partials), expected, check_exact=True)
+    assert 100 < median_of(items[-8:]) <= max(items[-8:]) <= 500
 
 
 def test_many_windows_are_merged_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
