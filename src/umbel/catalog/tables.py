@@ -32,8 +32,17 @@ class Commit(CatalogRow):
     message: Mapped[str] = mapped_column(Text)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
     definitions: Mapped[bytes] = mapped_column(LargeBinary)
+    """The digests of their pieces, or small ones themselves; see `umbel.catalog.definition_pieces`."""
     waits: Mapped[bool] = mapped_column(default=False)
     """True if its state must be backfilled first; a later commit of the same definitions, without it, makes the switch."""
+
+
+class DefinitionPiece(CatalogRow):
+    """A piece of the definitions of commits, compressed, by the digest of its bytes."""
+
+    __tablename__ = "definition_pieces"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class Erasure(CatalogRow):
