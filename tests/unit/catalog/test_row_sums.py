@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Rows]:
     catalog.note("store", "2e" * 16)
     for number in range(3):
         catalog.commit("main", f"number {number}", bytes(range(256)) * 30)
-    catalog.erase("main", "People", ["identity"], b"\0\xff" * 300)
+    catalog.erase("main", "People", ["of people"], b"\0\xff" * 300)
     epoch = catalog.take_over("live")
     letter = DeadLetter("Sales", 0, "1", "no number", b"x" * 500, 500)
     for number in range(25):
