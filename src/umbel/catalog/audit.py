@@ -58,10 +58,10 @@ class AuditLog:
     def begin(self, actor: Actor, action: str, subject: str) -> int:
         """Record an action before it begins; return the number of its entry."""
         row = t.Audit(
-            actor=actor.name[:256],
-            address=actor.address[:64],
+            actor=actor.name,
+            address=actor.address,
             action=action,
-            subject=_storable(subject),
+            subject=subject[:LONGEST_SUBJECT],
             outcome=BEGUN,
         )
         with self._sessions.begin() as session:
@@ -71,7 +71,7 @@ class AuditLog:
 
     def end(self, entry: int, outcome: str, subject: str | None = None) -> None:
         """Record the outcome of an action, and its subject if it became known only meanwhile."""
-        values = {"outcome": outcome[:64]} | ({} if subject is None else {"subject": _storable(subject)})
+        values = {"outcome": outcome} | ({} if subject is None else {"subject": subject[:LONGEST_SUBJECT]})
         with self._sessions.begin() as session:
             session.execute(update(t.Audit).where(t.Audit.id == entry).values(values))
 
@@ -90,8 +90,3 @@ class AuditLog:
         """Return the newest entries, newest first."""
         with self._sessions() as session:
             return session.scalars(select(t.Audit).order_by(t.Audit.id.desc()).limit(limit)).all()
-
-
-def _storable(text: str) -> str:
-    """Return text that every database accepts: without zero bytes and unpaired surrogates."""
-    return text.replace("\0", "").encode("utf-8", "backslashreplace").decode()[:LONGEST_SUBJECT]

@@ -12,8 +12,9 @@ from sqlalchemy import CursorResult, delete, func, insert, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
+from umbel.catalog import definition_pieces
 from umbel.catalog import tables as t
-from umbel.catalog.checksums import opened, sealed, with_sum, without_sum
+from umbel.catalog.checksums import with_sum, without_sum
 from umbel.catalog.engine import check, migrated
 from umbel.catalog.late_records import LATE, LateRecords
 from umbel.catalog.row_sums import COVERED, DECISIVE, check_rows
@@ -190,7 +191,8 @@ class Catalog:
         with self._session.begin() as session:
             if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer at a time, from the insert on
                 session.execute(text("LOCK TABLE commits IN EXCLUSIVE MODE"))
-            row = t.Commit(branch=branch, message=message, definitions=sealed(definitions), waits=waits)
+            stored = definition_pieces.store(session, definitions)
+            row = t.Commit(branch=branch, message=message, definitions=stored, waits=waits)
             session.add(row)
             session.flush()
             own = select(func.max(t.Commit.revision)).where(t.Commit.branch == branch, t.Commit.revision < row.revision)
@@ -250,9 +252,9 @@ class Catalog:
         """Return the definitions of a revision; empty if it deleted its branch."""
         with self._session() as session:
             row = session.get(t.Commit, revision)
-        if row is None:
-            raise UnknownName(f"there is no revision {revision}")
-        return opened(row.definitions, f"the definitions of revision {revision}")
+            if row is None:
+                raise UnknownName(f"there is no revision {revision}")
+            return definition_pieces.read(session, row.definitions, f"the definitions of revision {revision}")
 
     def remove(self, branch: str) -> int:
         """Delete a branch; return the revision of the deletion."""

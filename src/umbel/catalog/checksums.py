@@ -36,7 +36,7 @@ def opened(stored: bytes, what: str) -> bytes:
     data, _, _ = stored.rpartition(_MARK)
     if stored == sealed(data) or not _has_sum(stored):
         return data or stored
-    raise _damaged(what)
+    raise damaged(what)
 
 
 def with_sum(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def without_sum(stored: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Verify and remove the checksum added by `with_sum`; see `opened`."""
     state = {name: value for name, value in stored.items() if name != _NAME}
     if _NAME in stored and stored[_NAME] != _sum_of(state):
-        raise _damaged(what)
+        raise damaged(what)
     return state
 
 
@@ -65,5 +65,6 @@ def _has_sum(stored: bytes) -> bool:
     return sum(a == b for a, b in zip(end, _MARK, strict=False)) >= len(_MARK) - 2
 
 
-def _damaged(what: str) -> Damaged:
+def damaged(what: str) -> Damaged:
+    """Return the error of a value that is not as it was written."""
     return Damaged(f"the catalog is damaged: {what} are not as they were written", hint=REMEDY)

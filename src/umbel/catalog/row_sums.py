@@ -25,7 +25,7 @@ SUMS = "row_sums"
 _FUNCTION = "umbel_row_sum"
 DECISIVE: Sequence[Table] = [
     row.metadata.tables[row.__tablename__]
-    for row in (t.SettingRow, t.Commit, t.Erasure, t.Job, t.BatchRow, t.BackfillRow, t.Removal)
+    for row in (t.SettingRow, t.Commit, t.DefinitionPiece, t.Erasure, t.Job, t.BatchRow, t.BackfillRow, t.Removal)
 ]
 """What is processed and answered depends on them."""
 COVERED: Sequence[Table] = [

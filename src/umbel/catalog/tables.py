@@ -8,6 +8,8 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, DateTime, Float, Index, Integer, LargeBinary, String, Text, func
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from umbel.catalog.stored_text import StoredText
+
 Serial = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -28,12 +30,21 @@ class Commit(CatalogRow):
 
     __tablename__ = "commits"
     revision: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
-    branch: Mapped[str] = mapped_column(String(256), index=True)
-    message: Mapped[str] = mapped_column(Text)
+    branch: Mapped[str] = mapped_column(StoredText, index=True)
+    message: Mapped[str] = mapped_column(StoredText)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
     definitions: Mapped[bytes] = mapped_column(LargeBinary)
+    """The digests of their pieces, or small ones themselves; see `umbel.catalog.definition_pieces`."""
     waits: Mapped[bool] = mapped_column(default=False)
     """True if its state must be backfilled first; a later commit of the same definitions, without it, makes the switch."""
+
+
+class DefinitionPiece(CatalogRow):
+    """A piece of the definitions of commits, compressed, by the digest of its bytes."""
+
+    __tablename__ = "definition_pieces"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class Erasure(CatalogRow):
@@ -89,11 +100,11 @@ class DeadLetterRow(CatalogRow):
 
     __tablename__ = "dead_letters"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
-    dataset: Mapped[str] = mapped_column(String(256))
+    dataset: Mapped[str] = mapped_column(StoredText)
     source: Mapped[int] = mapped_column(Integer)
-    position: Mapped[str] = mapped_column(String(1024))
-    field: Mapped[str] = mapped_column(String(256), default="")
-    reason: Mapped[str] = mapped_column(Text)
+    position: Mapped[str] = mapped_column(StoredText(1024))
+    field: Mapped[str] = mapped_column(StoredText(256), default="")
+    reason: Mapped[str] = mapped_column(StoredText)
     raw: Mapped[bytes] = mapped_column(LargeBinary)
     size: Mapped[int] = mapped_column(BigInteger)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
@@ -117,7 +128,7 @@ class Verdict(CatalogRow):
     __tablename__ = "verdicts"
     function: Mapped[str] = mapped_column(String(64), primary_key=True)
     row: Mapped[str] = mapped_column(String(64), primary_key=True)
-    reason: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(StoredText)
 
 
 class Suspect(CatalogRow):
@@ -139,11 +150,11 @@ class OfflineJobRow(CatalogRow):
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     branch: Mapped[str] = mapped_column(String(256))
     status: Mapped[str] = mapped_column(String(16), index=True)
-    reason: Mapped[str] = mapped_column(Text, default="")
+    reason: Mapped[str] = mapped_column(StoredText, default="")
     request: Mapped[bytes] = mapped_column("asked", LargeBinary)
     rows: Mapped[bytes | None] = mapped_column(LargeBinary)
-    bucket: Mapped[str] = mapped_column(Text)
-    prefix: Mapped[str] = mapped_column(Text)
+    bucket: Mapped[str] = mapped_column(StoredText)
+    prefix: Mapped[str] = mapped_column(StoredText)
     attempts: Mapped[int] = mapped_column(Integer, default=0)
     is_sealed: Mapped[bool] = mapped_column(default=False)
     parts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
@@ -183,7 +194,7 @@ class SecretRow(CatalogRow):
     """A secret, encrypted."""
 
     __tablename__ = "secrets"
-    name: Mapped[str] = mapped_column(String(256), primary_key=True)
+    name: Mapped[str] = mapped_column(StoredText, primary_key=True)
     value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
@@ -195,8 +206,8 @@ class Token(CatalogRow):
 
     __tablename__ = "tokens"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    name: Mapped[str] = mapped_column(String(128))
-    active: Mapped[str | None] = mapped_column(String(128), unique=True)
+    name: Mapped[str] = mapped_column(StoredText)
+    active: Mapped[str | None] = mapped_column(StoredText, unique=True)
     role: Mapped[str] = mapped_column(String(16))
     is_local: Mapped[bool] = mapped_column(default=False)
     salt: Mapped[bytes] = mapped_column(LargeBinary)
@@ -214,11 +225,11 @@ class Audit(CatalogRow):
     __tablename__ = "audit"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
-    actor: Mapped[str] = mapped_column(String(256))
-    address: Mapped[str] = mapped_column(String(64))
+    actor: Mapped[str] = mapped_column(StoredText(256))
+    address: Mapped[str] = mapped_column(StoredText(64))
     action: Mapped[str] = mapped_column(String(64))
-    subject: Mapped[str] = mapped_column(Text)
-    outcome: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(StoredText)
+    outcome: Mapped[str] = mapped_column(StoredText(64))
 
 
 class EventRow(CatalogRow):
@@ -229,4 +240,4 @@ class EventRow(CatalogRow):
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
     process: Mapped[str] = mapped_column(String(32))
     level: Mapped[str] = mapped_column(String(16))
-    text: Mapped[str] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(StoredText)

@@ -22,6 +22,7 @@ from umbel.state.disk import sync_directory
 VARIABLE = "UMBEL_VAULT_KEY"
 _ELSEWHERE = ("env:", "file:")
 """Where other secrets are: `Secret(arn="env:NAME")` is never one that is stored here."""
+LONGEST_NAME = 256
 _KEY = "put back the key file that belongs to this catalog, or set the secret again"
 
 
@@ -58,10 +59,10 @@ class Vault:
         Raises:
             InvalidValue: there is one of this name, or it cannot be one.
         """
-        if not name.isprintable() or not name.strip() or name.startswith(_ELSEWHERE):
+        if not name.isprintable() or not name.strip() or name.startswith(_ELSEWHERE) or len(name) > LONGEST_NAME:
             raise InvalidValue(
-                f"{name!r} cannot be the name of a secret",
-                hint=f"printable characters, and not {' or '.join(_ELSEWHERE)} in front: such secrets are elsewhere",
+                f"{name!r:.120} cannot be the name of a secret",
+                hint=f"1 to {LONGEST_NAME} printable characters; what begins with {' or '.join(_ELSEWHERE)} is elsewhere",
             )
         key, data = self._keys()[0], value.encode()
         if not self._catalog.add_secret(name, Fernet(key).encrypt(data)):

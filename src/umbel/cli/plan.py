@@ -104,7 +104,7 @@ def _refusals_of_module(module: str) -> Iterator[None]:
         if line_of(error) is None:
             raise
         raise _Refusal(error) from error
-    except Exception as error:
+    except Exception as error:  # the user's module may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise InvalidValue(f"module '{module}' cannot be imported: {reason:.500}", where=line_of(error)) from error
 

@@ -158,7 +158,7 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
         with running(settings) as session, Deliveries(deployment), _offline(deployment, session):
             while not reason and not stop.is_set():
                 reason = _run_job(deployment, session, stop, beat)
-    except Exception:
+    except Exception:  # of many kinds, of Spark's and Py4J's, once the JVM has ended
         if not stop.is_set():
             raise
         return ""  # Spark's JVM got the same signal: it is in the process group

@@ -14,6 +14,7 @@ from umbel.client.names import (
     check_frame,
     check_keys,
     check_message,
+    check_new_branch,
     check_secret,
     check_secret_name,
     check_share,
@@ -278,7 +279,7 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
         return self._init(name, from_branch)
 
     def _init(self, name: str, clone_from: str | None) -> Response:
-        check_branch(name)
+        check_new_branch(name)
         answer = self._transport.init_branch(name, clone_from)
         self._branch = name
         return answer

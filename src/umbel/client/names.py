@@ -9,6 +9,7 @@ from typing import Any
 from umbel.errors import InvalidType, InvalidValue
 from umbel.query.resolve import name_of
 
+LONGEST_BRANCH = 200
 _BRANCH = re.compile(r"[A-Za-z0-9_.\-/]+")
 
 
@@ -51,6 +52,16 @@ def check_branch(name: Any) -> None:
         raise InvalidValue(
             f"branch name {name!r} must consist of letters, digits and the characters _ . - /",
             hint="a name like 'team/experiment-1'",
+        )
+
+
+def check_new_branch(name: Any) -> None:
+    """Refuse a value that cannot name a new branch."""
+    check_branch(name)
+    if len(name) > LONGEST_BRANCH:
+        raise InvalidValue(
+            f"branch name '{name:.40}…' has {len(name)} characters, and may have {LONGEST_BRANCH}",
+            hint="choose a shorter name",
         )
 
 

@@ -18,7 +18,7 @@ from umbel.types.class_body import annotations_of, fields_in
 from umbel.types.dtype import is_missing
 from umbel.types.instants import of_datetime64
 from umbel.types.json_values import UNTYPED_NAN
-from umbel.types.text import exact
+from umbel.types.text import exact, has_surrogates, unpaired
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,9 @@ def plain(value: Any, nan: str = "NaN") -> Any:
     >>> plain({"at": datetime(2024, 1, 1), "x": [1.5, float("nan")], "d": Decimal("1.50")})
     {'at': '2024-01-01T00:00:00', 'x': [1.5, 'NaN'], 'd': '1.50'}
     """
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return _encodable(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if is_missing(value):
         return None
@@ -84,6 +86,12 @@ def plain(value: Any, nan: str = "NaN") -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     return _nested(value, nan)
+
+
+def _encodable(text: str) -> str:
+    if has_surrogates(text):
+        raise InvalidType(unpaired(text), hint="clean it: text.encode(errors='replace').decode()")
+    return text
 
 
 def _not_finite(value: float, nan: str) -> str:
@@ -103,7 +111,7 @@ def _nested(value: Any, nan: str) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise InvalidType(f"a dictionary has the key {key!r:.80}", hint="keys are text")
-        return {exact(key): plain(inner, nan) for key, inner in value.items()}
+        return {_encodable(exact(key)): plain(inner, nan) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner, nan) for inner in value]
     if hasattr(value, "as_json"):  # structs and windows

@@ -215,14 +215,14 @@ class FileSource(SplitSource):
     def location_of(self, number: int, landmark: Landmark | None) -> str:
         """Return the file of a row, and the number of the row.
 
-        That in the file, or, of text, in the part of it that was read with the row.
+        That in the file, or, of text, behind the byte from which on it was read with the row.
         """
         if landmark is None or landmark[0] >> FILE_SHIFT != number >> FILE_SHIFT:
             return f"file {number >> FILE_SHIFT}"
         begin, _, name = landmark[1].partition(" ")
         if format_of(self.format).counts_rows:
             return f"{name}: row {int(begin) + number - landmark[0]}"
-        return f"{name}: row {number - landmark[0]}" + (f" of the part from {begin}" if begin != "0" else "")
+        return f"{name}: row {number - landmark[0]}" + (f" from byte {begin} on" if begin != "0" else "")
 
     def _known_at(self, position: Position) -> KnownFiles:
         reached = self._reached

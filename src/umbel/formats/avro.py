@@ -37,7 +37,7 @@ class AvroDecoder:
             if shape.can_expand and shape.walk(content, 0)[1]:
                 raise ValueError(TOO_DEEP)
             found = fastavro.schemaless_reader(stream, shape.schema, None)
-        except Exception as error:
+        except Exception as error:  # fastavro raises many kinds, for content alone
             raise ValueError(f"not readable with Avro schema {number}: {type(error).__name__}: {error}") from error
         if stream.tell() != len(content):
             raise ValueError(f"{len(content) - stream.tell()} bytes more than Avro schema {number} has")
@@ -52,6 +52,6 @@ class AvroDecoder:
                 for text in registered.references.values():
                     parse_schema(exact(json.loads(text)), named)
                 self._shapes[number] = AvroShape(parse_schema(exact(json.loads(registered.text)), named), named)
-            except Exception as error:
+            except Exception as error:  # a registry may have anything, and fastavro raises many kinds
                 raise ValueError(f"Avro schema {number} is not one: {type(error).__name__}: {error}") from error
         return self._shapes[number]

@@ -212,7 +212,7 @@ class _Decoder:
                 return
             except (DamagedError, _BlockLostError, UmbelError, FileLostError, OSError):
                 raise
-            except Exception:
+            except Exception:  # of many kinds, for a value alone
                 if blocks.done >= blocks.count:
                     raise
                 yield from self._rest(blocks)

@@ -38,7 +38,7 @@ class ProtobufDecoder:
         try:
             message.ParseFromString(content[begin:])
             return _plain(message)
-        except Exception as error:
+        except Exception as error:  # the library raises its own kinds, and Python's for values out of range
             raise ValueError(f"not readable with Protobuf schema {number}: {type(error).__name__}: {error}") from error
 
     def _kind(self, number: int, path: tuple[int, ...]) -> Any:

@@ -285,7 +285,7 @@ class References:
         reducer = REDUCERS.get(type(value)) or table.get(type(value)) or copyreg.dispatch_table.get(type(value))
         try:
             reduced: str | tuple[Any, ...] = reducer(value) if reducer else value.__reduce_ex__(4)
-        except Exception as error:
+        except Exception as error:  # `__reduce_ex__` of the user's objects may raise anything
             raise self.refusal(value, error) from error
         return reduced
 

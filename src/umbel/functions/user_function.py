@@ -276,7 +276,7 @@ def _packed(value: Any, walk: References, parts: Sequence[int] = ()) -> bytes:
     with _by_value(walk.modules):
         try:
             _Packer(buffer, walk, parts).dump(value)
-        except Exception as error:
+        except Exception as error:  # objects of the user's may raise anything when they are pickled
             raise walk.refusal(value[0], error) from error
     return buffer.getvalue()
 

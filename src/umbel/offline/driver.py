@@ -145,7 +145,7 @@ class OfflineDriver:
             return
         try:
             self._finish(begun)
-        except Exception as error:
+        except Exception as error:  # of user code, storage or Spark: each is recorded, and the next query is run
             if may_go_away(error):
                 log.warning("offline query %s: %s", job.id, error)
                 self._jobs.note(job, described(error))

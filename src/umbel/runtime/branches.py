@@ -6,7 +6,7 @@ something else.
 
 from __future__ import annotations
 
-from umbel.client.names import check_branch
+from umbel.client.names import check_new_branch
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import dump
 from umbel.errors import InvalidValue
@@ -32,7 +32,7 @@ def init(deployment: Deployment, name: str, clone_from: str | None = None) -> in
         InvalidValue: it exists, or cannot have this name.
         UnknownName: there is no branch `clone_from`.
     """
-    check_branch(name)
+    check_new_branch(name)
     known = branches(deployment)
     if clone_from is not None:
         deployment.catalog.head(clone_from)

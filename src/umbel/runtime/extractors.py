@@ -44,6 +44,9 @@ NAMING = 1.0
 KNOWN = 256
 QUICK = 0.05
 """Seconds that extractors take in all, each by its last call alone, up to which they are called together."""
+TOGETHER = 0.5
+"""Seconds that extractors which were that quick may take together, besides some for each row. Then they are called one by one,
+each with all the time of a call: one that hangs is reported as if it had been called alone."""
 
 
 @dataclass(slots=True)
@@ -139,7 +142,7 @@ class Extractors:
                 found: list[Computed] | None = child.call_together(
                     keys,
                     IsolatedGroup(call),
-                    seconds=self._seconds + len(call.at) * ROW_TIME,
+                    seconds=min(self._seconds, TOGETHER) + len(call.at) * ROW_TIME,
                     memory=memory,
                     answers=lambda question: answered(session, question),
                 )

@@ -57,7 +57,7 @@ class Letters:
 
 
 def _letter(row: Rejected, dataset: str) -> DeadLetter:
-    position = f"{row.title}: {row.where}"[:1024]
+    position = f"{row.title}: {row.where}"
     return DeadLetter(dataset, PIPELINE, position, row.reason, row.raw[:RAW_LIMIT], len(row.raw))
 
 

@@ -211,7 +211,7 @@ class _Isolated(Isolation):
 def _letter(sink: RefusingSink, noted: Sequence[Any]) -> DeadLetter:
     position, reason, raw, size = noted
     data = raw if isinstance(raw, bytes) else raw.encode()
-    return DeadLetter(sink.dataset, ORDINAL, position[:1024], reason, data, size, origin=sink.id)
+    return DeadLetter(sink.dataset, ORDINAL, position, reason, data, size, origin=sink.id)
 
 
 def _row(change: RowChange) -> bytes:

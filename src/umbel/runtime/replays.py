@@ -132,7 +132,7 @@ def _batch(source: OpenedSource, number: int, letters: Sequence[StoredLetter], r
     return RawBatch(
         raw,
         (source.source << SOURCE_SHIFT) + LAST_NUMBERS,
-        lambda row: f"replay {number}: {letters[row].position}"[:1024],
+        lambda row: f"replay {number}: {letters[row].position}",
         lambda row: letters[row].raw,
         counts={"replayed": raw.frame.height},
         steps=steps,

@@ -187,7 +187,7 @@ def _loaded(data: bytes) -> Definitions:
         return load(data)
     except UmbelError:
         raise
-    except Exception as error:
+    except Exception as error:  # unpickled classes of the client's may raise anything
         report = f"{type(error).__name__}: {error}"
         raise InvalidValue(
             f"these bytes are not definitions: {report:.500}",

@@ -199,7 +199,7 @@ def _resolve(annotation: Any, scope: AnnotationScope) -> Any:
         raise InvalidType(
             f"'{annotation}' is a forward reference: {error}", hint="define what it refers to before it is used"
         ) from error
-    except Exception as error:
+    except Exception as error:  # the user's text may raise anything
         raise InvalidType(f"'{annotation}' cannot be read as a type: {error}", hint=_FIELD_TYPES) from error
 
 

@@ -15,7 +15,7 @@ from umbel.errors import InvalidType
 from umbel.types.dtype import Checked, DType, Refused, describe, present, scatter_rows, shown
 from umbel.types.nesting import Lists, apart, elements, flattened, objects_apart
 from umbel.types.numeric import Float
-from umbel.types.text import Str
+from umbel.types.text import Str, has_surrogates, unpaired
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Dict(DType):
     def convert_objects(self, values: Sequence[Any]) -> Checked:
         if {*map(type, values)} <= {dict, type(None)}:
             keys, lists = list(chain.from_iterable(filter(None, values))), flattened(values, _contents)
-            if {*map(type, keys)} <= {str}:
+            if {*map(type, keys)} <= {str} and not any(map(has_surrogates, keys)):
                 return self._entries(lists, pl.Series(keys, dtype=pl.String), lists.inner)
         return self._convert_any(values)
 
@@ -124,6 +124,8 @@ class Dict(DType):
         for key, _ in items:
             if not isinstance(key, str):
                 raise Refused(f"expected {self}, got the key {describe(key)}")
+            if has_surrogates(key):
+                raise Refused(f"expected {self}, got a key that is {unpaired(key)}")
         return items
 
     def _pair(self, item: Any, value: Any) -> tuple[Any, Any]:

@@ -76,7 +76,7 @@ def member(text: bytes, name: str) -> bytes:
     return bytes(_members(text)[name])
 
 
-def parse_long(text: bytes) -> Any:
+def parse_long(text: str | bytes) -> Any:
     """Return the value of a JSON text with all digits of its numbers.
 
     Those that a float cannot hold are each a `LongNumber`.

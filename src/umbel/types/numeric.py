@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidType
-from umbel.types.dtype import Checked, DType, Refused
+from umbel.types.dtype import Checked, DType, Refused, describe
 from umbel.types.long_numbers import LongNumber
 
 if TYPE_CHECKING:
@@ -131,6 +131,12 @@ class Float(DType):
         if isinstance(value, decimal.Decimal) and value.is_finite() and not math.isfinite(found):
             raise self.refuse(value)
         return found
+
+    def refuse(self, value: Any) -> Refused:
+        message = f"expected {self}, got {describe(value)}"
+        if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
+            return Refused(message)
+        return Refused(f"{message}: text is no float, and clients send a Decimal as text; convert it with float(...)")
 
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd

@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 
-from umbel.types.dtype import Checked, DType
+from umbel.types.dtype import Checked, DType, Refused, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 def exact(value: str) -> str:
     """Return a text without its subclass."""
     return str.__str__(value)  # `str` of a member of an enum is its name
+
+
+def has_surrogates(value: str) -> bool:
+    """Return whether a text has unpaired surrogates, and so no bytes in UTF-8."""
+    if value.isascii():
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def unpaired(value: str) -> str:
+    """Return how a message names a text with unpaired surrogates."""
+    return f"text with an unpaired surrogate, which has no form in UTF-8: {describe(value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +74,8 @@ class Str(DType):
             return self.accept(value.item())
         if not isinstance(value, str):
             raise self.refuse(value)
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise self.refuse(value) from error
+        if has_surrogates(value):
+            raise Refused(f"expected {self}, got {unpaired(value)}")
         return exact(value)
 
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:

@@ -24,6 +24,8 @@ from umbel.catalog.verdicts import Verdicts
 from umbel.errors import Damaged, UmbelError
 
 Rows = dict[str, list[Any]]
+NEWEST = "definition_pieces"
+"""A table that an older version does not write."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Rows]:
     catalog.note("store", "2e" * 16)
     for number in range(3):
         catalog.commit("main", f"number {number}", bytes(range(256)) * 30)
-    catalog.erase("main", "People", ["identity"], b"\0\xff" * 300)
+    catalog.erase("main", "People", ["of people"], b"\0\xff" * 300)
     epoch = catalog.take_over("live")
     letter = DeadLetter("Sales", 0, "1", "no number", b"x" * 500, 500)
     for number in range(25):
@@ -166,7 +168,7 @@ def test_an_older_version_that_still_runs_may_write(whole: tuple[bytes, Rows], t
     path = tmp_path / "catalog.db"
     path.write_bytes(whole[0])
     with closing(sqlite3.connect(path)) as older, older:
-        for table in COVERED:
+        for table in (each for each in COVERED if each.name != NEWEST):
             names = [f'"{column.name}"' for column in table.columns]
             (key, *_) = (f'"{column.name}"' for column in table.primary_key.columns)
             copied = ", ".join(f"{name} || '2'" if name == key else name for name in names)

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import string
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +153,19 @@ def test_rows_of_a_huge_file_have_numbers_of_their_own(
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     (tmp_path / "b.json").write_bytes(lines(range(300, 400)))
     assert users(read(source(tmp_path), SCHEMA, budget=1500)) == list(range(400))
+
+
+def test_rows_of_text_are_located_behind_a_byte(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(data := lines(range(300)))
+    reading = source(tmp_path)
+    found = read(reading, SCHEMA, budget=1500)
+    assert len(found.landmarks) > 2
+    places = [
+        re.fullmatch(r"a.json: row (\d+)(?: from byte (\d+) on)?", each) for each in found.locations(reading).values()
+    ]
+    begins = [data.find(b"\n", int(each[2]) - 1) + 1 if each[2] else 0 for each in places if each]
+    texts = [data[begin:].splitlines()[int(each[1])] for begin, each in zip(begins, places, strict=True) if each]
+    assert texts == data.splitlines()
 
 
 def test_rows_of_parquet_are_located_in_the_file_whatever_the_plans_are(tmp_path: Path) -> None:

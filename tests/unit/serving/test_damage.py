@@ -144,15 +144,16 @@ def test_a_catalog_that_is_gone_is_not_made_anew(served: Served) -> None:
     assert [each.level for each in stored(SettingCheck(folder, "localhost", 1))] == ["error"]
 
 
-@pytest.mark.parametrize("place", ["", "-300", "-1", "-12", "-18"])
+@pytest.mark.parametrize("place", ["", "piece", "-60", "-1", "-12", "-18"])
 def test_definitions_and_progress_that_changed_are_not_believed(served: Served, place: str) -> None:
     folder = served.deployment.directory
     with sqlite3.connect(folder / "catalog.db") as connection:
         if place:
-            (data,) = connection.execute("SELECT definitions FROM commits").fetchone()
+            column, table = ("data", "definition_pieces") if place == "piece" else ("definitions", "commits")
+            (data,) = connection.execute(f"SELECT {column} FROM {table}").fetchone()
             harmed = bytearray(data)
-            harmed[int(place)] ^= 1
-            connection.execute("UPDATE commits SET definitions = ?", (bytes(harmed),))
+            harmed[100 if place == "piece" else int(place)] ^= 1
+            connection.execute(f"UPDATE {table} SET {column} = ?", (bytes(harmed),))
         else:
             connection.execute("""UPDATE batches SET progress = replace(progress, '"plan": ', '"plan": 1')""")
     connection.close()

@@ -132,6 +132,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of extractors of each call of several that succeeded; all that end are quick."""
     monkeypatch.setattr(extractors, "QUICK", 30.0)
+    monkeypatch.setattr(extractors, "TOGETHER", 30.0)
     found, call = list[int](), IsolatedProcess.call_together
 
     def counted(self: IsolatedProcess, keys: tuple[str, ...], *args: Any, **options: Any) -> Any:
@@ -212,3 +213,25 @@ def test_slow_extractors_are_called_one_by_one(
     for _ in range(3):
         assert ask(served, ["Slow.one", "Slow.other"], "a").json() == {"Slow.one": [1], "Slow.other": [2]}
     assert together == []
+
+
+def test_one_that_hangs_has_the_time_of_one_call(
+    served: Served, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        assert ask(served, VALUES, "ann").status_code == 200
+    assert together
+    monkeypatch.undo()
+    allowed = list[float]()
+    for name in ("call", "call_together"):
+        call = getattr(IsolatedProcess, name)
+
+        def timed(self: IsolatedProcess, *args: Any, call: Any = call, **options: Any) -> Any:
+            allowed.append(options["seconds"])
+            return call(self, *args, **options)
+
+        monkeypatch.setattr(IsolatedProcess, name, timed)
+    monkeypatch.setattr(extractors, "QUICK", 30.0)
+    assert ask(served, VALUES, "eleven char").json()["code"] == "extractor-timed-out"
+    together_for, *alone = [round(seconds, 3) for seconds in allowed if seconds < extractors.LOADING]
+    assert (together_for, set(alone)) == (0.5, {5.0})

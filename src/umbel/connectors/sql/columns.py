@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import orjson
 import polars as pl
 
 from umbel.types.dtypes import Decimal, DType, Float, Str
-from umbel.types.long_numbers import has_decimals
+from umbel.types.long_numbers import has_decimals, parse_long
 from umbel.types.raw import column_of
 
 INT, FLOAT, NUMERIC, BOOL, BYTES = "int", "float", "numeric", "bool", "bytes"
@@ -157,10 +156,10 @@ def json_value(value: str) -> Any:
 
 
 def exact_json_value(value: str) -> Any:
-    """Return the value of a JSON text with exact decimals, else the text."""
+    """Return the value of a JSON text with all its digits, else the text."""
     try:
-        return json.loads(value, parse_float=decimal.Decimal)
-    except ValueError:
+        return parse_long(value)
+    except (ValueError, RecursionError):
         return value
 
 
