@@ -167,7 +167,8 @@ def _header(stored: StoredFile, form: CSV) -> _Header:
             return _Header((), 0, chunk.data, f"the header cannot be read: {chunk.error}")
         record = next((each for each in _records(chunk.data, form.delimiter) if each.strip()), None)
         if record is not None:
-            return _parsed_header(record, chunk.offset + chunk.data.find(record) + len(record) + 1, form.delimiter)
+            behind = chunk.data.find(b"\n", chunk.data.find(record) + len(record)) + 1 or len(chunk.data)
+            return _parsed_header(record, chunk.offset + behind, form.delimiter)
     return _Header((), 0)
 
 
