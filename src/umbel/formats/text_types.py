@@ -60,6 +60,8 @@ def _read(text: pl.Series, dtype: pl.DataType) -> pl.Series:
         values = trimmed.str.to_lowercase().replace_strict(TRUTH, default=None, return_dtype=dtype)
     else:
         values = trimmed.cast(dtype, strict=False)
+        if values.is_infinite().any():  # a number beyond the range of floats is refused, as in JSON
+            values = values.set(values.is_infinite() & trimmed.str.contains("[0-9]"), None)
     if values.null_count() == text.null_count():
         return values
     mixed = [old if new is None else new for old, new in zip(text, values, strict=True)]

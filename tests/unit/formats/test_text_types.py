@@ -54,3 +54,11 @@ def test_what_is_no_json_stays_for_validation_to_refuse(dtype: DType, text: str,
     assert list(found.errors) == [0]
     assert "(str)" in found.errors[0]
     assert found.values.to_list()[1] == value
+
+
+def test_numbers_beyond_the_range_of_floats_are_no_infinities() -> None:
+    texts = ["1e308", "1e309", "-1e400", "9" * 400, "inf", "-Infinity", "1e-400", None]
+    column = spelled(Raw(pl.DataFrame({"f": texts}), rejects({})), {"f": Optional(Float())}).frame["f"]
+    found = Optional(Float()).ingest(column)
+    assert sorted(found.errors) == [1, 2, 3]
+    assert found.values.to_list() == [1e308, None, None, None, float("inf"), float("-inf"), 0.0, None]
