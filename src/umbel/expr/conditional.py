@@ -107,12 +107,16 @@ def _errors(tests: list[Compiled], values: list[Compiled]) -> tuple[EvaluationEr
     A row uses the first branch with a true condition.
     """
     errors: list[EvaluationError] = []
-    remaining = pl.lit(True)
-    for number, (test, value) in enumerate(zip(tests, values, strict=False), 1):
-        errors += test.only(remaining)
-        errors += value.only(remaining & test.value)
-        remaining = ~pl.any_horizontal(each.value for each in tests[:number])
-    return (*errors, *values[-1].only(remaining))
+    for number, (test, value) in enumerate(zip(tests, values, strict=False)):
+        if test.errors or value.errors:
+            remaining = _none(tests[:number])
+            errors += test.only(remaining)
+            errors += value.only(remaining & test.value)
+    return (*errors, *(values[-1].only(_none(tests)) if values[-1].errors else ()))
+
+
+def _none(tests: list[Compiled]) -> pl.Expr:
+    return ~pl.any_horizontal(each.value for each in tests) if tests else pl.lit(True)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

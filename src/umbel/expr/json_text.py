@@ -76,7 +76,7 @@ def _(dtype: Embedding) -> Any:
 @shape.register
 def _(dtype: Record) -> Any:
     fields = [(name, shape(of), None) if of.is_optional else (name, shape(of)) for name, of in dtype.members()]
-    return msgspec.defstruct("Fields", sorted(fields, key=len))
+    return msgspec.defstruct("Fields", sorted(fields, key=len), gc=False)  # JSON has no cycles
 
 
 class JsonReader:

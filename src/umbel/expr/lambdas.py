@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import compile_error
 from umbel.expr.steps import size, steps_of
 from umbel.types.dtypes import DType, List
-from umbel.types.nesting import Lists, apart
+from umbel.types.nesting import apart
 
 if TYPE_CHECKING:
     from umbel.expr.tree import Expr, Reference
@@ -102,11 +103,17 @@ def zip_lists(lists: Mapping[str, pl.Expr], types: Mapping[str, DType]) -> pl.Ex
 
 
 def _zip(rows: pl.Series, row: pl.Struct) -> pl.Series:
-    frame = rows.struct.unnest()
-    valid = pl.all_horizontal(pl.all().is_not_null())
-    shortest = pl.when(valid).then(pl.min_horizontal(pl.all().list.len())).otherwise(0).cast(pl.Int64)
-    counted = frame.select(valid=valid, length=shortest)
-    cut = frame.select(pl.all().list.head(shortest))
-    flat = pl.DataFrame([pl.Series(column.name, apart(column).inner) for column in cut])
-    lists = Lists(counted["length"].to_numpy(), counted["valid"].to_numpy(), [])
-    return lists.together(flat.to_struct().cast(row)).alias(rows.name)
+    columns = rows.struct.unnest()
+    lists = [apart(each) for each in columns]
+    lengths = lists[0].lengths
+    if not all(each.valid.all() and np.array_equal(each.lengths, lengths) for each in lists):
+        lists = [apart(each) for each in _cut(columns)]
+    flat = pl.DataFrame(dict(zip(columns.columns, (each.inner for each in lists), strict=True)))
+    return lists[0].together(flat.to_struct().cast(row)).alias(rows.name)
+
+
+def _cut(columns: pl.DataFrame) -> pl.DataFrame:
+    """Cut the lists of a row to its shortest one."""
+    valid = columns.select(pl.all_horizontal(pl.all().is_not_null())).to_series()
+    shortest = columns.select(pl.min_horizontal(pl.all().list.len())).to_series()
+    return columns.select(pl.when(valid).then(pl.all().list.head(pl.lit(shortest))))

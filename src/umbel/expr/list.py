@@ -49,11 +49,11 @@ def _unless_null(items: pl.Expr, value: pl.Expr) -> pl.Expr:
 
 
 def _whole(items: pl.Expr) -> pl.Expr:
-    """Return lists without null elements.
+    """Return lists with zeros in place of null elements.
 
-    Polars adds floats up in another order where any list of a batch has one; other rows must not change the last bit.
+    Polars adds floats up in another order where any list of a batch has a null; other rows must not change the last bit.
     """
-    return items.list.drop_nulls()
+    return items.list.eval(pl.element().fill_null(0))  # elementwise, where drop_nulls makes a group of each list
 
 
 @method()

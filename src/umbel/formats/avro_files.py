@@ -18,6 +18,7 @@ from umbel.errors import UmbelError
 from umbel.formats.avro_blocks import Blocks, avro
 from umbel.formats.avro_shape import MOST_EMPTY, TOO_DEEP, AvroShape, kind_of
 from umbel.formats.avro_values import exact
+from umbel.formats.garbage import uncollected
 from umbel.formats.json_lines import JsonLines
 from umbel.formats.pieces import (
     DIVIDED,
@@ -136,7 +137,8 @@ class _Records:
         self.row = begin if self._blocks is None else begin - self._anchor.skipped
         last, reading = (1 << 62) if end is None else end, self._read()
         while self.row < last:
-            rows, lost = list[Any](islice(reading, min(ROWS, last - self.row))), 0
+            with uncollected():
+                rows, lost = list[Any](islice(reading, min(ROWS, last - self.row))), 0
             if not rows:
                 if not self._lost:
                     return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,8 @@ from umbel.types.raw import Raw, rejects
 QUOTE = ord('"')
 BREAK = ord("\n")
 LINES_IN_RECORD = 10_000
+UNDIVIDED = 1 << 14
+"""Bytes that are read record by record where one of them has an error."""
 _BOM = b"\xef\xbb\xbf"
 _CARRIAGE_RETURNS = (
     "lines end in a carriage return alone; write a new file with line feeds: tr '\\r' '\\n' < old.csv > new.csv"
@@ -43,9 +45,23 @@ class Delimited:
 
     def read(self, data: bytes) -> Raw:
         """Return the rows of some whole records, blank lines left out."""
+        found = list(self._pieces(data))
+        begins = accumulate((raw.frame.height for raw in found), initial=0)
+        errors = [raw.rejects.with_columns(pl.col("row") + begin) for raw, begin in zip(found, begins, strict=False)]
+        return Raw(pl.concat(raw.frame for raw in found), pl.concat(errors))
+
+    def _pieces(self, data: bytes) -> Iterator[Raw]:
+        """Yield the rows in order, those of halves with an error apart."""
         frame = self._at_once(data)
         if frame is not None:
-            return Raw(frame, rejects({}))
+            yield Raw(frame, rejects({}))
+        elif middle := _middle(data):
+            yield from self._pieces(data[:middle])
+            yield from self._pieces(data[middle:])
+        else:
+            yield self._one_by_one(data)
+
+    def _one_by_one(self, data: bytes) -> Raw:
         records = self.records(data)
         errors = {row: error for row, record in enumerate(records) if (error := self._error(record))}
         good = [record for row, record in enumerate(records) if row not in errors]
@@ -71,7 +87,10 @@ class Delimited:
         if delimiters != lines * (len(self.names) - 1):
             return None
         frame = self._parse(data)
-        return frame if frame is not None and frame.height == lines else None
+        if frame is None or frame.height != lines:
+            return None
+        is_blank = len(self.names) == 1 and frame.to_series().str.strip_chars().eq("").any()
+        return None if is_blank else frame  # white space of one column is a blank line, or a quoted text
 
     def _parse(self, data: bytes) -> pl.DataFrame | None:
         if not data:
@@ -167,7 +186,8 @@ def _header(stored: StoredFile, form: CSV) -> _Header:
             return _Header((), 0, chunk.data, f"the header cannot be read: {chunk.error}")
         record = next((each for each in _records(chunk.data, form.delimiter) if each.strip()), None)
         if record is not None:
-            return _parsed_header(record, chunk.offset + chunk.data.find(record) + len(record) + 1, form.delimiter)
+            behind = chunk.data.find(b"\n", chunk.data.find(record) + len(record)) + 1 or len(chunk.data)
+            return _parsed_header(record, chunk.offset + behind, form.delimiter)
     return _Header((), 0)
 
 
@@ -270,6 +290,23 @@ def _lines_of_record(lines: Sequence[bytes], at: int) -> int:
         if quotes % 2 == 0:
             return place - at + 1
     return 1
+
+
+def _middle(data: bytes) -> int:
+    """Return the end of a record about in the middle, 0 if there is none."""
+    if len(data) <= UNDIVIDED:
+        return 0
+    if b'"' not in data:
+        end = data.find(b"\n", len(data) // 2) + 1
+        return end if end < len(data) else 0
+    bytes_ = np.frombuffer(data, np.uint8)
+    inside, breaks = _inside(bytes_), np.flatnonzero(bytes_ == BREAK)
+    ends = np.flatnonzero(inside[breaks] == 0)
+    if inside[-1] or np.diff(ends, prepend=-1, append=len(breaks)).max() > LINES_IN_RECORD:
+        return 0  # a quote is not closed: where records end depends on those before
+    at = int(np.searchsorted(breaks[ends], len(data) // 2))
+    end = int(breaks[ends[at]]) + 1 if at < len(ends) else len(data)
+    return end if end < len(data) else 0
 
 
 def _inside(data: NDArray[np.uint8]) -> NDArray[np.uint8]:

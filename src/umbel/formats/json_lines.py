@@ -31,6 +31,8 @@ from umbel.types.restrictions import Wrapper
 
 GROUP = 512
 """Lines per group read one by one when one of them is malformed. Smaller groups cost more calls than they save."""
+FIRST_BYTES = 1 << 16
+"""How much text is searched for the first value of a column."""
 
 SHORT = 8
 """Groups that are read at once from which on this is worth a frame of their own."""
@@ -169,16 +171,17 @@ class JsonLines:
     def _with_numbers(self, data: bytes) -> _Fast | None:
         """Return a schema that reads instants as whole numbers, and decimals as floats.
 
-        None if the first line has no such numbers.
+        None if the first values that are not null are no such numbers.
 
         Numbers are read and converted in half of the time that their texts take.
         """
-        line = data[: data.find(b"\n") + 1 or len(data)]
+        begin = data[:FIRST_BYTES]
         numbers = {
             name: pl.Float64() if dtype == pl.Decimal else pl.Int64()
             for name, dtype in self._columns.items()
             if isinstance(dtype, pl.Datetime | pl.Decimal)
-            and re.search(rf'"{re.escape(name)}"\s*:\s*-?\d'.encode(), line)
+            and (first := re.search(rf'"{re.escape(name)}"\s*:\s*([^\sn])'.encode(), begin))
+            and first[1] in b"-0123456789"
         }
         return _fast({**self._columns, **numbers}, self._decimals.keys() & numbers.keys()) if numbers else None
 
@@ -243,8 +246,9 @@ class JsonLines:
         """Return JSON values as rows; `rows` has `{}` for each row in `errors`."""
         with uncollected():
             raw = from_records(rows, names=self._requested if self._selects else None)
-        missing = [nulls(len(rows), pl.Null()).alias(name) for name in self._requested if name not in raw.frame.columns]
-        frame = revive(raw.frame.with_columns(missing), self._requested)
+            absent = [name for name in self._requested if name not in raw.frame.columns]
+            frame = raw.frame.with_columns(nulls(len(rows), pl.Null()).alias(name) for name in absent)
+            frame = revive(frame, self._requested)
         found = pl.concat([rejects(errors), raw.rejects]).sort("row")
         chosen = frame.select(list(self._requested)) if self._selects else frame
         return Raw(chosen, found, objects=None if self._requested else rows, is_sparse=True)

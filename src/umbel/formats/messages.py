@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from umbel.formats.declarations import Avro, Protobuf
+from umbel.formats.garbage import uncollected
 from umbel.formats.json_lines import JsonLines
 from umbel.formats.registry import HEAD, SchemaRegistry
 from umbel.types.dtype import DType
@@ -52,12 +53,13 @@ class DecodedMessages:
 
     def read(self, values: Sequence[bytes]) -> Iterator[Raw]:
         rows, errors = list[Any](), dict[int, str]()
-        for number, value in enumerate(values):
-            try:
-                rows.append(self._decode(value))
-            except ValueError as error:
-                rows.append({})
-                errors[number] = str(error)
+        with uncollected():
+            for number, value in enumerate(values):
+                try:
+                    rows.append(self._decode(value))
+                except ValueError as error:
+                    rows.append({})
+                    errors[number] = str(error)
         yield from self._lines.portions(rows, errors)
 
 

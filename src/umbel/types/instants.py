@@ -58,6 +58,10 @@ class Datetime(DType):
         return self.convert_objects(column.to_list())
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
+        if set(map(type, values)) <= {datetime, type(None)}:
+            micros = pl.Series([None if value is None else _of_datetime(value) for value in values], dtype=pl.Int64)
+            if micros.is_between(epochs.FIRST, epochs.LAST).all():
+                return Checked(micros.cast(STORED))
         texts = pl.Series([value if isinstance(value, str) else None for value in values], dtype=pl.String)
         parsed = epochs.from_texts(texts)
         found: list[int | None] = parsed.to_list()

@@ -40,7 +40,7 @@ def _may_change(turn: Turn, column: pl.Series) -> bool:
 
 def each(turn: Turn | None, values: Sequence[Any]) -> list[Any]:
     """Return values converted to another form; null stays null."""
-    if turn is None:
+    if turn is None or (turn is _read_special and str not in set(map(type, values))):
         return list(values)
     return [None if value is None else turn(value) for value in values]
 
@@ -130,7 +130,7 @@ def _(dtype: dtypes.Embedding) -> Turn | None:
 @reader.register
 def _(dtype: dtypes.Dict) -> Turn | None:
     turn = reader(dtype.of)
-    return turn and (lambda record: _fields(record, dict.fromkeys(record, turn)) if _is_object(record) else record)
+    return turn and (lambda record: _entries(record, turn) if _is_object(record) else record)
 
 
 @reader.register
@@ -143,5 +143,13 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
+def _entries(record: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
+    return dict(zip(record, each(turn, list(record.values())), strict=True))
+
+
 def _fields(record: Mapping[str, Any], turns: Mapping[str, Turn]) -> dict[str, Any]:
-    return {name: each(turns.get(name), (value,))[0] for name, value in record.items()}
+    found = dict(record)
+    for name, turn in turns.items():
+        if found.get(name) is not None:
+            found[name] = turn(found[name])
+    return found

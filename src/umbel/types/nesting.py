@@ -56,11 +56,13 @@ class Lists:
 
 def apart(column: pl.Series) -> Lists:
     """Flatten a List or Array column."""
+    import pyarrow.compute as pc
+
     lists = column if isinstance(column.dtype, pl.List) else column.arr.to_list()
-    kind = cast(pl.List, lists.dtype)
-    lengths = lists.list.len().fill_null(0).cast(pl.Int64).to_numpy()
-    inner = pl.Series(pl.from_arrow(lists.to_arrow().flatten()), dtype=kind.inner)
-    return Lists(lengths, lists.is_not_null().to_numpy(), inner)
+    stored = lists.to_arrow()
+    lengths = pc.fill_null(pc.list_value_length(stored), 0).to_numpy()
+    valid = stored.is_valid().to_numpy(zero_copy_only=False)
+    return Lists(lengths, valid, pl.Series(pl.from_arrow(stored.flatten()), dtype=cast(pl.List, lists.dtype).inner))
 
 
 def objects_apart(values: Sequence[Any], refuse: Any) -> tuple[Lists, dict[int, str]]:

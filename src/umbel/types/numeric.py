@@ -210,9 +210,23 @@ class Decimal(DType):
         return self._convert_floats(column) if column.dtype.is_float() else self.convert_objects(column.to_list())
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
-        if set(map(type, values)) <= {float, type(None)}:
+        kinds = set(map(type, values)) - {type(None)}
+        if kinds <= {float}:
             return self._convert_floats(pl.Series(values, dtype=pl.Float64))
+        try:
+            if kinds == {decimal.Decimal}:
+                return Checked(self._of_decimals(values))
+            if kinds == {int}:
+                return self.convert_column(pl.Series(values, dtype=pl.Int64))
+        except (ValueError, TypeError, OverflowError):
+            pass  # one of them does not fit: find out which
         return self.convert_each(values)
+
+    def _of_decimals(self, values: Sequence[Any]) -> pl.Series:
+        """Return decimals of this type; a ValueError if one has more digits, or is NaN."""
+        import pyarrow as pa
+
+        return pl.Series(values=pl.from_arrow(pa.array(values, pa.decimal128(DECIMAL_DIGITS, self.scale))))
 
     def _convert_texts(self, column: pl.Series) -> Checked:
         before = DECIMAL_DIGITS - self.scale

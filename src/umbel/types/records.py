@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ class Record(DType):
         return Checked(column) if column.dtype == self.polars() and not checked.errors else checked
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
+        fields = self._of_one_kind([value for value in values if value is not None])
+        if fields is not None:
+            return self._together(fields, np.fromiter((value is not None for value in values), np.bool_, len(values)))
         valid = np.zeros(len(values), np.bool_)
         rows: list[Any] = []
         errors: dict[int, str] = {}
@@ -57,6 +61,19 @@ class Record(DType):
                 errors[row] = self.refuse(value).message
         fields = {name: [_read(value, name) for value in rows] for name in names}
         return self._together(fields, valid).blame(errors)
+
+    def _of_one_kind(self, rows: Sequence[Any]) -> dict[str, list[Any]] | None:
+        """Return the fields of dicts, or of objects of one class; None for others."""
+        names, kinds = [name for name, _ in self.members()], set(map(type, rows))
+        if kinds == {dict}:
+            return {name: [row.get(name) for row in rows] for name in names}
+        declared = getattr(kinds.pop(), "__annotations__", {}) if len(kinds) == 1 else {}
+        try:
+            return (
+                {name: list(map(attrgetter(name), rows)) for name in names} if declared.keys() >= set(names) else None
+            )
+        except AttributeError:
+            return None
 
     def _together(self, fields: Mapping[str, pl.Series | list[Any]], valid: np.ndarray[Any, Any]) -> Checked:
         rows = np.flatnonzero(valid)

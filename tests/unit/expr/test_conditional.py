@@ -211,3 +211,19 @@ def test_many_branches_are_not_nested_in_each_other() -> None:
 
     scope = Scope({"a": Int(), "b": Int()}, pl.lit(None))
     assert depth(many(80).compile(scope)) < 2 * depth(many(16).compile(scope)) < 200
+
+
+def test_conditions_are_repeated_for_branches_with_errors_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    operands, any_horizontal = list[int](), pl.any_horizontal
+
+    def counted(exprs: Any) -> pl.Expr:
+        listed = list(exprs)
+        operands.append(len(listed))
+        return any_horizontal(listed)
+
+    monkeypatch.setattr(pl, "any_horizontal", counted)
+    choice = when(A == 0).then(lit(0))
+    for number in range(1, 200):
+        choice = choice.when(A == number).then(number)
+    assert choice.compile(Scope({"a": Int()}, pl.lit(None))).errors == ()
+    assert sum(operands) < 200 * 8, "200 for each branch"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, Optional
 
 import pandas as pd
+import polars as pl
 import pytest
 
 from tests.unit.expr.table import check, fails, refused
 from umbel.expr import Expr, InvalidExprException, col, lit, now, var, when
+from umbel.expr.evaluate import evaluate
 from umbel.types.annotations import oneof
+from umbel.types.dtypes import Int, List
 from umbel.types.structs import struct
 
 
@@ -180,3 +184,20 @@ def test_floats_are_added_up_in_one_order_whatever_the_other_rows_are(expr: Expr
     alone = [expr.eval(pd.DataFrame({"l": [each]}), schema)[0] for each in items]
     beside = expr.eval(pd.DataFrame({"l": [*items, [None]]}), schema)[:-1]
     assert [repr(float(each)) for each in beside] == [repr(float(each)) for each in alone]
+
+
+def test_a_sum_takes_about_as_long_as_a_maximum() -> None:
+    frame = pl.DataFrame({"l": [[1, 2, 3]] * 50_000})
+
+    def seconds(expr: Expr) -> float:
+        begun = time.process_time()
+        evaluate(frame, {"value": (expr, None)}, {"l": List(Int())})
+        return time.process_time() - begun
+
+    least = min(seconds(L.list.max()) for _ in range(5))
+    assert min(seconds(L.list.sum()) for _ in range(5)) < 8 * max(least, 0.001), "20 times, with a group for each list"
+
+
+def test_lists_of_one_length_beside_columns_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("umbel.expr.lambdas._cut")
+    check(L.list.map("v", V + col("n")), {**INTS, "n": (int, [1, 2, 3])}, list[int], [[2, 3], [], [6]])

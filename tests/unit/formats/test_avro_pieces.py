@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,8 +20,9 @@ from umbel.connectors import file_source
 from umbel.connectors.file_source import FileSource
 from umbel.connectors.files import Files
 from umbel.formats import avro_files
-from umbel.types.dtypes import Int, Str
+from umbel.types.dtypes import Embedding, Int, Str
 
+VECTORS = {"n": Int(), "v": Embedding(2)}
 SCHEMA = {"n": Int(), "s": Str()}
 ROW = record(("n", "long"), ("s", "string"))
 DAY = record(("n", "long"), ("s", "string"), ("v", {"type": "int", "logicalType": "date"}))
@@ -167,3 +169,23 @@ def test_plans_of_older_versions(tmp_path: Path, split: Any) -> None:
     found = list(source(tmp_path).open({"file": "a.avro", "number": 2, **split}, SCHEMA, exact=True))
     assert [each.first - (2 << 36) for each in found] == list(range(0, 50, 7))
     assert sum(each.raw.frame.height for each in found) == 50
+
+
+def test_records_are_not_searched_for_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_files, "ROWS", 65_536)
+    lists = [{"n": row, "v": [1.5, 2.5]} for row in range(20_000)]
+    (tmp_path / "a.avro").write_bytes(
+        written(record(("n", "long"), ("v", {"type": "array", "items": "double"})), lists)
+    )
+    phases = list[str]()
+    gc.callbacks.append(collected := lambda phase, _: phases.append(phase))
+    try:
+        found = [
+            batch
+            for split, _ in source(tmp_path).plan(None, 1 << 40)[0]
+            for batch in source(tmp_path).open(split, VECTORS, exact=True)
+        ]
+    finally:
+        gc.callbacks.remove(collected)
+    assert found[0].raw.frame["v"][-1] == [1.5, 2.5]
+    assert phases.count("start") < 5, "28, one for each 700 lists"

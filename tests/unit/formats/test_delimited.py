@@ -62,3 +62,21 @@ def test_a_quote_that_is_not_closed_does_not_make_a_file_one_piece(
     found = read(reading, {"n": Int(), "s": Str()}, budget=budget)
     assert found.values() == rows
     assert found.reasons() == ["a quote that is not closed"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("header", ["n,s", "\ufeffn,s", '"n","s"', "\nn,s"], ids=repr)
+def test_the_rows_behind_a_header_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, header: str
+) -> None:
+    monkeypatch.delattr(delimited.Delimited, "_error")
+    (tmp_path / "a.csv").write_bytes(f"{header}\n1,a\n2,b\n".replace("\n", end).encode())
+    reading = Files(name="f", folder=str(tmp_path)).path("a.csv", CSV()).reader(tmp_path)
+    assert read(reading, {"n": Int(), "s": Str()}).values() == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r\n\r\n"])
+def test_a_header_alone_has_no_rows(tmp_path: Path, end: str) -> None:
+    (tmp_path / "a.csv").write_bytes(b"n,s" + end.encode())
+    found = read(Files(name="f", folder=str(tmp_path)).path("a.csv", CSV()).reader(tmp_path), {"n": Int(), "s": Str()})
+    assert (found.values(), found.reasons()) == ([], [])

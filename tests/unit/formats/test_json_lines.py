@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from umbel.formats import json_lines
 from umbel.formats.json_lines import GROUP, JsonLines
-from umbel.types.dtypes import Datetime, Int, List, Optional, Str
+from umbel.types.dtypes import Datetime, Decimal, DType, Int, List, Optional, Str
 
 AT = Datetime()
 NUMBERS = ["1760000000153", "1760000000", "1760000000153000000", "0", "-5000", "-0", "null"]
@@ -77,3 +79,17 @@ def test_rows_read_one_by_one_are_not_read_whole_for_some_columns(monkeypatch: p
     lines = b"".join(b'{"own%d": 1, "x": %d, "s": "\\ud83d\\ude00"}\n' % (row, row) for row in range(100))
     (raw,) = JsonLines({"x": Int(), "s": Str()}, exact=True).read(lines)
     assert (raw.frame["x"].to_list(), raw.frame["s"][0], widths) == ([*range(100)], "😀", [2])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(Decimal(2), decimal.Decimal("1.50")), (Datetime(), datetime(2026, 1, 1, tzinfo=UTC))]
+)
+@pytest.mark.parametrize("first", [b'{"x": null}', b'{"x" :  null}', b'{"y": 1}', b"{}"])
+def test_numbers_behind_rows_without_one_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch, dtype: DType, value: Any, first: bytes
+) -> None:
+    monkeypatch.delattr(JsonLines, "_parsed")
+    number = b'{"x": 1.5}' if dtype == Decimal(2) else b'{"x": 1767225600}'
+    lines = [first, *[number] * 3, first]
+    (raw,) = JsonLines({"x": Optional(dtype)}, exact=True).read(b"\n".join(lines))
+    assert Optional(dtype).ingest(raw.frame["x"]).values.to_list() == [None, value, value, value, None]

@@ -52,3 +52,25 @@ def test_values_of_any_depth_are_no_bytes(opening: str) -> None:
             turn(deep)
         frame = revive(pl.DataFrame({"b": pl.Series([deep, "AP8="], dtype=pl.Object)}), {"b": dtype})
         assert frame["b"].to_list() == [deep, b"\x00\xff"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (dtypes.Dict(dtypes.Float()), {"a": 1.5, "b": None}, {"a": 1.5, "b": None}),
+        (dtypes.Dict(dtypes.Float()), {"a": "Infinity", "b": None, "c": "x"}, {"a": math.inf, "b": None, "c": "x"}),
+        (dtypes.Dict(dtypes.Bytes()), {"a": "AA==", "b": None}, {"a": b"\0", "b": None}),
+        (dtypes.List(dtypes.Float()), [1, None, "-Infinity", 2.5], [1, None, -math.inf, 2.5]),
+        (dtypes.Embedding(2), [1.5, "Infinity"], [1.5, math.inf]),
+        (
+            dtypes.Struct("S", (("a", dtypes.Bytes()), ("b", dtypes.Float()))),
+            {"a": "AA==", "c": 1},
+            {"a": b"\0", "c": 1},
+        ),
+        (dtypes.Struct("S", (("a", dtypes.Bytes()), ("b", dtypes.Float()))), {"a": None, "b": 0}, {"a": None, "b": 0}),
+    ],
+)
+def test_values_in_values(dtype: dtypes.DType, value: Any, expected: Any) -> None:
+    turn = reader(dtype)
+    assert turn is not None
+    assert turn(value) == expected
