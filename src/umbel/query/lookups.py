@@ -162,7 +162,21 @@ class Lookups:
                     yield part, reader
 
     def _answer(self, node: GraphNode, points: pl.DataFrame, fields: Fields) -> tuple[pl.DataFrame, pl.Series]:
-        """Answer from an aggregate's state, or its history where state is insufficient."""
+        """Answer from an aggregate's state, or its history where state is insufficient.
+
+        Points that are equal are answered once.
+        """
+        distinct = points.unique((KEY, TIME), keep="first", maintain_order=True)
+        if distinct.height == points.height:
+            return self._answer_each(node, points, fields)
+        distinct = distinct.drop(ROW).with_row_index(ROW)
+        rows, found = self._answer_each(node, distinct, fields)
+        places = points.select(KEY, TIME).join(
+            distinct.select(KEY, TIME, ROW), on=(KEY, TIME), how="left", nulls_equal=True, maintain_order="left"
+        )[ROW]
+        return rows[places], found[places]
+
+    def _answer_each(self, node: GraphNode, points: pl.DataFrame, fields: Fields) -> tuple[pl.DataFrame, pl.Series]:
         operator = self._aggregation(node, fields)
         known = [
             (operator.stored_answer(State(reader, node.state_id), part.select(KEY, TIME)), part)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import polars as pl
 
 from umbel.changes.runs import Ints
@@ -26,6 +27,8 @@ from umbel.windowing.points import FOUND
 from umbel.windowing.tile_points import Pointwise
 
 _POINT = "_point"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,17 @@ class PointWindowValues:
         if not self._points.is_able:
             return None
         columns = self._keys.columns(keys)
-        report = self._points.values(self._entries(self._keys.encoded(columns)), at.micros)
+        keys, instants, places = _distinct(self._keys.encoded(columns), at.micros)
+        report = self._points.values(self._entries(keys), instants)
         if report is None:
             return None
         found: list[bool] = report.found.tolist()
         every = all(found)
         for field, each in zip(self._fields, report.values, strict=True):
-            columns[field.name] = Plain(list(each) if every else field.masked(each, found), field.dtype)
-        return PointLookup(self._names, columns, found, lambda: report.changed, self._timestamp)
+            values = list(each) if every else field.masked(each, found)
+            columns[field.name] = Plain(_at(values, places), field.dtype)
+        changed = lambda: report.changed if places is None else report.changed[places]  # noqa: E731
+        return PointLookup(self._names, columns, _at(found, places), changed, self._timestamp)
 
     def _entries(self, keys: list[bytes]) -> list[list[RowSlice]]:
         """Return the stored state entries of each key.
@@ -249,6 +255,23 @@ class PointVersions:
         for position in rows[_POINT].to_list():
             is_known[position] = True
         return rows, is_known
+
+
+def _distinct(keys: list[bytes], instants: Ints) -> tuple[list[bytes], Ints, list[int] | None]:
+    """Return the distinct keys with their instants, and the place of each key among them.
+
+    The places are None if all are distinct. Rows of a ranking have the user in common, and their instant.
+    """
+    places: dict[tuple[bytes, int], int] = {}
+    found = [places.setdefault(each, len(places)) for each in zip(keys, instants.tolist(), strict=True)]
+    if len(places) == len(keys):
+        return keys, instants, None
+    chosen, at = zip(*places, strict=True)
+    return list(chosen), np.array(at), found
+
+
+def _at(values: list[T], places: list[int] | None) -> list[T]:
+    return values if places is None else [values[place] for place in places]
 
 
 def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:

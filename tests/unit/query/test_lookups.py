@@ -12,8 +12,9 @@ from tests.aggregating import INSTANT, Job, aggregation, frame, instant
 from tests.reference import Change
 from umbel.aggregates import Count, ExpDecaySum, Sum
 from umbel.graph.graph import Graph, GraphNode
-from umbel.query.lookups import POINTS_AT_ONCE, Lookups
+from umbel.query.lookups import POINT_LOOKUP_ROWS, POINTS_AT_ONCE, Lookups
 from umbel.types.windows import SECOND, Continuous, Tumbling
+from umbel.windowing.tile_points import Pointwise
 from umbel.windowing.tiles import Moments
 
 
@@ -85,3 +86,36 @@ def test_what_is_stored_for_a_key_is_read_once_for_many_instants(monkeypatch: py
     assert rows["a1"].equals(keys["k"], check_names=False, check_dtypes=False)
     assert found.all()
     assert sum(portion["_key"].n_unique() for portion in portions) < distinct + len(portions)
+
+
+@pytest.mark.parametrize("count", [POINT_LOOKUP_ROWS, POINT_LOOKUP_ROWS + 1])
+def test_equal_points_are_answered_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a ranking have the user in common: what is stored for one was merged for each of them."""
+    job = Job(aggregation(Count(window=Continuous("1h")), Sum(of="x", window=Continuous("1h"))))
+    job.feed(frame([(key, Change(at, at, {"x": at}, seq=at)) for key in (1, 2) for at in (1000, 2000, 3000)]))
+    keys = pl.DataFrame({"k": [1 + number % 3 for number in range(count)]})
+    at = pl.Series([instant(1000 * (number % 4)) for number in range(count)], dtype=INSTANT)
+    expected = [lookups(job).online("E", keys[number], at[number : number + 1]) for number in range(12)]
+    portions, read, pairs = recorded_portions(job, monkeypatch), Pointwise.read, list[int]()
+
+    def recorded(pointwise: Pointwise, state: Any, stored: Any) -> Any:
+        pairs.append(len(stored))
+        return read(pointwise, state, stored)
+
+    monkeypatch.setattr(Pointwise, "read", recorded)
+    rows, found = lookups(job).online("E", keys, at)
+    for number in range(count):
+        row, is_there = expected[number % 12]
+        assert rows[number].equals(row, null_equal=True)
+        assert found[number] == is_there.item()
+    assert sum(pairs) + sum(portion.height for portion in portions) == 12
+
+
+def test_equal_keys_without_a_value_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(aggregation(Count(window=Continuous("1h"))))
+    job.feed(frame([(1, Change(1000, 1000, {"x": 1}, seq=1))]))
+    keys = pl.DataFrame({"k": [None, 1, None] * POINT_LOOKUP_ROWS}, schema={"k": pl.Int64})
+    at = pl.Series([instant(2000)], dtype=INSTANT).new_from_index(0, keys.height)
+    rows, found = lookups(job).online("E", keys, at)
+    assert found.to_list() == [False, True, False] * POINT_LOOKUP_ROWS
+    assert rows["k"].to_list() == keys["k"].to_list()
