@@ -117,7 +117,7 @@ def _damage(deployment: Deployment) -> str:
 
 def _damage_in(failure: str) -> str:
     """Extract the text of a `Damaged` error from a Spark exception; empty if none."""
-    found = re.search(r"umbel\.errors\.Damaged: (.*?)(?=\n\s*\n|\n\s+at |\n[A-Z=]|$)", failure, re.DOTALL)
+    found = re.search(r"umbel\.errors\.Damaged: (.*?)(?=\n\s*\n|\n\s+at |\n ?[A-Z=]|$)", failure, re.DOTALL)
     return found.group(1).strip() if found else ""
 
 

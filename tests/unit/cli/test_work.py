@@ -73,3 +73,6 @@ def test_damage_is_found_in_what_spark_tells() -> None:
     )
     assert _damage_in(report) == "plan 7 is missing\n  hint: restore it"
     assert _damage_in("an error of another kind") == ""
+    assert _damage_in("umbel.errors.Damaged: plan 7 is missing\n  hint: restore it\n SQLSTATE: 38000") == (
+        "plan 7 is missing\n  hint: restore it"
+    )
