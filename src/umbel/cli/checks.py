@@ -175,6 +175,8 @@ def limits(_: SettingCheck) -> Iterator[Finding]:
 
 def deployed(setting: SettingCheck) -> Iterator[Finding]:
     """Check that the deployment can be read, its worker, recent errors and dead letters."""
+    from umbel.runtime.dead_letters import DROPPED
+
     try:
         location = setting.opened()
         if location is None:
@@ -204,8 +206,11 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
             yield Finding(
                 f"last {event.level}", "warning", f"{event.process} at {event.at}: {event.text[:300]}", "see logs/"
             )
+    counts = location.catalog.counts()
     for name, count in location.catalog.count_dead().items():
-        yield Finding("dead letters", "warning", f"{name} has refused {count}", f"umbel dead-letters {name}")
+        dropped = counts.get((name, DROPPED), 0)
+        more = f", and {dropped:,} more that were not stored" if dropped else ""
+        yield Finding("dead letters", "warning", f"{name} has refused {count:,}{more}", f"umbel dead-letters {name}")
 
 
 def stored(setting: SettingCheck) -> Iterator[Finding]:
