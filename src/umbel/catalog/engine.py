@@ -118,6 +118,23 @@ def _explained(context: ExceptionContext) -> None:
         raise _damaged(context.original_exception) from context.original_exception
 
 
+@contextmanager
+def explained() -> Iterator[None]:
+    """Translate the errors of a connection to SQLite that is not the engine's.
+
+    Raises:
+        Damaged: the file is damaged.
+        Transient: the disk is full, or another process has the database.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if _is_damage(error):
+            raise _damaged(error) from error
+        hint = "free some disk space: it takes as much as the catalog has" if "full" in str(error) else "try again"
+        raise Transient(f"the catalog: {error}", hint=hint) from error
+
+
 def _is_damage(error: BaseException) -> bool:
     """Return whether an error comes from a damaged file.
 

@@ -20,6 +20,7 @@ from sqlalchemy import delete, make_url, select, update
 
 from umbel.catalog import tables as t
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.engine import explained
 from umbel.catalog.snapshots import PATIENCE
 from umbel.state.failpoints import reach
 
@@ -143,13 +144,18 @@ class Purges:
             deleted, last = deleted + len(gone), found[-1].id
 
     def erase_free_pages(self) -> str:
-        """Rewrite the database without deleted rows; return the remaining task, empty for none."""
+        """Rewrite the database without deleted rows; return the remaining task, empty for none.
+
+        Raises:
+            Damaged: the database is damaged.
+            Transient: its disk has no room for another copy, or others use it.
+        """
         import sqlite3
 
         url = make_url(self._catalog.url)
         if url.get_backend_name() != "sqlite" or not url.database:
             return "the catalog's database still has the deleted rows until they are vacuumed there: VACUUM FULL"
-        with closing(sqlite3.connect(url.database, timeout=PATIENCE, isolation_level=None)) as database:
+        with explained(), closing(sqlite3.connect(url.database, timeout=PATIENCE, isolation_level=None)) as database:
             database.execute("VACUUM")
             reach("vacuumed")
             deadline = time.monotonic() + PATIENCE

@@ -175,6 +175,8 @@ def limits(_: SettingCheck) -> Iterator[Finding]:
 
 def deployed(setting: SettingCheck) -> Iterator[Finding]:
     """Check that the deployment can be read, its worker, recent errors and dead letters."""
+    from umbel.runtime.dead_letters import DROPPED
+
     try:
         location = setting.opened()
         if location is None:
@@ -204,8 +206,11 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
             yield Finding(
                 f"last {event.level}", "warning", f"{event.process} at {event.at}: {event.text[:300]}", "see logs/"
             )
+    counts = location.catalog.counts()
     for name, count in location.catalog.count_dead().items():
-        yield Finding("dead letters", "warning", f"{name} has refused {count}", f"umbel dead-letters {name}")
+        dropped = counts.get((name, DROPPED), 0)
+        more = f", and {dropped:,} more that were not stored" if dropped else ""
+        yield Finding("dead letters", "warning", f"{name} has refused {count:,}{more}", f"umbel dead-letters {name}")
 
 
 def stored(setting: SettingCheck) -> Iterator[Finding]:
@@ -213,20 +218,21 @@ def stored(setting: SettingCheck) -> Iterator[Finding]:
     from umbel.errors import Damaged
     from umbel.runtime.integrity import damage
 
-    count = 0
+    found = set[str]()
     try:
         location = setting.opened()
         if location is None:
             return
         for each in damage(location, deep=setting.deep):
-            count += 1
-            yield Finding("damage", "error", each.message, each.hint or "")
+            if each.message not in found:  # each shard says that the state as a whole is missing
+                found.add(each.message)
+                yield Finding("damage", "error", each.message, each.hint or "")
     except Damaged as error:
         yield Finding("damage", "error", error.message, error.hint or "")
     except Exception as error:  # noqa: BLE001  see `deployed`
         yield Finding("damage", "error", *_unreadable("the folder cannot be read", error))
     else:
-        if not count:
+        if not found:
             yield ok(
                 "storage", "all of it was read, and is whole" if setting.deep else "complete; --deep reads all of it"
             )

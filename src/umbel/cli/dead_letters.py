@@ -69,6 +69,8 @@ def _list(deployment: Deployment, dataset: str, limit: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from umbel.runtime.dead_letters import DROPPED
+
     found = deployment.catalog
     count = found.count_dead().get(dataset, 0)
     table = Table("position", "field", "reason", "record", box=None)
@@ -80,6 +82,10 @@ def _list(deployment: Deployment, dataset: str, limit: int) -> None:
     typer.echo(f"{count} in all" if count else "none")
     counts = found.counts()
     late, again = counts.get((dataset, "late"), 0), counts.get((dataset, "replayed"), 0)
+    if dropped := counts.get((dataset, DROPPED), 0):
+        typer.echo(
+            f"{dropped} more were counted, and not stored: more than UMBEL_DEAD_LETTERS_PER_BATCH or _PER_REQUEST"
+        )
     if late:
         typer.echo(f"{late} came too late so far; the newest of these are kept")
     if again:

@@ -79,6 +79,7 @@ def command(
 
 def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
     """Run the live job as the only worker of the folder."""
+    from umbel.errors import UmbelError
     from umbel.processes.locks import alone
     from umbel.processes.process_tree import PARENT
     from umbel.processes.status import Heartbeat, note_last_end
@@ -94,7 +95,8 @@ def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
             if failure:
                 beat.failed(cause)
     if failure:
-        deployment.catalog.record_event("work", "error", cause[:4000])
+        with suppress(UmbelError):  # the catalog may be what is damaged: that must not hide the cause
+            deployment.catalog.record_event("work", "error", cause[:4000])
         if not damage:
             log.error("%s", failure)
         log.error("%s", cause)  # last, where the supervisor looks for it
@@ -117,7 +119,7 @@ def _damage(deployment: Deployment) -> str:
 
 def _damage_in(failure: str) -> str:
     """Extract the text of a `Damaged` error from a Spark exception; empty if none."""
-    found = re.search(r"umbel\.errors\.Damaged: (.*?)(?=\n\s*\n|\n\s+at |\n[A-Z=]|$)", failure, re.DOTALL)
+    found = re.search(r"umbel\.errors\.Damaged: (.*?)(?=\n\s*\n|\n\s+at |\n ?[A-Z=]|$)", failure, re.DOTALL)
     return found.group(1).strip() if found else ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,9 +25,9 @@ PORTION = 500_000
 """Changes that are moved to a table at once: the memory for it is some ten times that of their files."""
 UNKNOWN = -(1 << 63)
 """The link to the batch before, if that is not known."""
-_MAGIC, _PLACELESS, _OLD = b"umbeltl2", b"umbeltl1", b"ARROW1"
-"""The first bytes of files whose checksum is also of their place, of those before them, and of the oldest."""
-_CRC, _LINK = struct.Struct("<I"), struct.Struct("<q")
+_MAGIC, _STORELESS, _PLACELESS, _OLD = b"umbeltl3", b"umbeltl2", b"umbeltl1", b"ARROW1"
+"""The first bytes of files with the identity of the store, of those whose checksum is also of their place, and of older ones."""
+_CRC, _LINK, _LENGTH = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<H")
 _HEAD = len(_MAGIC) + _CRC.size + _LINK.size
 
 
@@ -53,9 +53,11 @@ class FileTail:
 
     Args:
         folder: the folder of the files.
+        store: returns the identity of the deployment's store, as that of a `ChangeLog`.
     """
 
     folder: Path
+    store: Callable[..., str] = str
 
     def put(self, batch: int, changes: pl.DataFrame, before: int = UNKNOWN) -> None:
         """Store the changes of a batch durably; a repeated batch replaces its file.
@@ -67,8 +69,10 @@ class FileTail:
         """
         link, packed = _LINK.pack(before), _packed(changes, batch)
         path = self.folder / f"{batch:012d}.arrow"
-        checksum = _CRC.pack(zlib.crc32(packed, zlib.crc32(link, _place(path))))
-        disk.replace(path, b"".join((_MAGIC, checksum, link, packed)))
+        identity = self.store().encode()
+        head = link + _LENGTH.pack(len(identity)) + identity
+        checksum = _CRC.pack(zlib.crc32(packed, zlib.crc32(head, _place(path))))
+        disk.replace(path, b"".join((_MAGIC, checksum, head, packed)))
 
     def missing(self, last: int, reached: int) -> int | None:
         """Return a required batch that is missing, None if none is.
@@ -83,7 +87,7 @@ class FileTail:
                     data = file.read(_HEAD)
             except FileNotFoundError:
                 return last
-            is_linked = data.startswith((_MAGIC, _PLACELESS)) and len(data) == _HEAD
+            is_linked = data.startswith((_MAGIC, _STORELESS, _PLACELESS)) and len(data) == _HEAD
             before = _LINK.unpack(data[-_LINK.size :])[0] if is_linked else UNKNOWN
             if before >= last:
                 return last  # the file of a later batch is in its place
@@ -129,7 +133,27 @@ class FileTail:
     def _frames(self, after: int, until: int | None) -> Iterator[pl.DataFrame]:
         for path in self._files():
             if _is_in(path, after, until):
-                yield from _opened(path)
+                yield from self._opened(path)
+
+    def _opened(self, path: Path) -> Iterable[pl.DataFrame]:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return  # it was moved into the table, which the caller reads next
+        if data.startswith(_OLD):
+            yield pl.read_ipc(io.BytesIO(data))
+            return
+        magic, found = data[: len(_MAGIC)], data[len(_MAGIC) : len(_MAGIC) + 4]
+        start = {_MAGIC: _place(path), _STORELESS: _place(path), _PLACELESS: 0}.get(magic)
+        if start is None or found != _CRC.pack(zlib.crc32(data[len(_MAGIC) + 4 :], start)):
+            raise _damaged(path, "is not as it was written")
+        begin = _HEAD
+        if magic == _MAGIC:
+            begin += _LENGTH.size + _LENGTH.unpack_from(data, _HEAD)[0]
+            identity = data[_HEAD + _LENGTH.size : begin].decode()
+            if identity and self.store(identity) not in ("", identity):
+                raise _damaged(path, "is that of another deployment, or from before `umbel rebuild --all`")
+        yield pl.read_ipc(io.BytesIO(memoryview(data)[begin:]))
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*.arrow"))
@@ -139,20 +163,9 @@ def _is_in(path: Path, after: int, until: int | None) -> bool:
     return after < int(path.stem) and (until is None or int(path.stem) <= until)
 
 
-def _opened(path: Path) -> Iterable[pl.DataFrame]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return  # it was moved into the table, which the caller reads next
-    if data.startswith(_OLD):
-        yield pl.read_ipc(io.BytesIO(data))
-        return
-    magic, found = data[: len(_MAGIC)], data[len(_MAGIC) : len(_MAGIC) + 4]
-    start = {_MAGIC: _place(path), _PLACELESS: 0}.get(magic)
-    if start is None or found != _CRC.pack(zlib.crc32(data[len(_MAGIC) + 4 :], start)):
-        position = "/".join(path.parts[-3:])
-        raise Damaged(f"the tail of a change log is damaged: {position} is not as it was written", hint=RESTORE)
-    yield pl.read_ipc(io.BytesIO(memoryview(data)[_HEAD:]))
+def _damaged(path: Path, what: str) -> Damaged:
+    position = "/".join(path.parts[-3:])
+    return Damaged(f"the tail of a change log is damaged: {position} {what}", hint=RESTORE)
 
 
 def _place(path: Path) -> int:

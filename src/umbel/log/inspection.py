@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,10 +35,12 @@ class LogDamage:
     Args:
         text: where it is.
         lost: the rows in it, and when they were received.
+        begin: segment and offset where it begins.
     """
 
     text: str
     lost: str
+    begin: tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -85,19 +87,17 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
     if found.is_start_damaged and (begin := next(iter(segments_in(directory)), None)) is not None:
         number, row = begin.number, begin.first_row() or 0
     segments = [each for each in segments_in(directory) if each.number >= number]
-    end = LogPosition(number, PREAMBLE_BYTES, row)
+    end, is_counted = LogPosition(number, PREAMBLE_BYTES, row), True
     _look_at_identities(found, segments, read)
     for segment in segments:
-        first = segment.first_row()
-        if segment.number > number:
-            names = Segment(directory, number).path.name
-            gone = "" if first is None else f"{first - row:,} rows"
-            found.damage.append(LogDamage(f"{names} is missing", f"{gone} received after {_spelled(received)}"))
+        found.damage += _missing_before(segment, number, end, received, is_counted=is_counted)
+        first, known = segment.first_row(), len(found.damage)
         row = first if first is not None else row
         if segment.preamble_row() is None:
             found.heads.append((segment, row))
         row, received, offset = _of_segment(found, segment, row, received, is_last=segment is segments[-1], deep=deep)
         number, end = segment.number + 1, LogPosition(segment.number, offset, row)
+        is_counted = deep and len(found.damage) == known
         if not _fits(segment):
             found.indexes.append(segment.index)
     if read is not None and (end.segment, end.offset) < (read.segment, read.offset):
@@ -106,13 +106,38 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
     return found
 
 
+def _missing_before(
+    segment: Segment, number: int, end: LogPosition, received: int, *, is_counted: bool
+) -> Iterator[LogDamage]:
+    """Yield what is missing before a segment.
+
+    Args:
+        segment: the segment.
+        number: of the one that must follow those before it.
+        end: of those before it.
+        received: when their last rows were received.
+        is_counted: True if the row of their end is known.
+    """
+    first = segment.first_row()
+    gone = "" if first is None else f"{'' if is_counted else 'at most '}{first - end.row:,} rows "
+    lost = f"{gone}received after {_spelled(received)}"
+    if segment.number > number:
+        name = Segment(segment.path.parent, number).path.name
+        yield LogDamage(f"{name} is missing", lost, (number, PREAMBLE_BYTES))
+    elif is_counted and first is not None and first > end.row:
+        name = Segment(segment.path.parent, end.segment).path.name
+        text = f"{name} is cut: it ends with row {end.row}, and the next begins with {first}"
+        yield LogDamage(text, lost, (end.segment, end.offset))
+
+
 def _look_at_identities(found: LogInspection, segments: Sequence[Segment], read: LogPosition | None) -> None:
     """Look for segments of other logs."""
     logs = [(segment, segment.log()) for segment in segments]
     found.log = (read.log if read else 0) or next((log for _, log in logs if log not in (None, 0, ANY_LOG)), 0) or 0
     for segment, log in logs:
         if not is_same_log(found.log, log):
-            found.damage.append(LogDamage(f"{segment.path.name} {FOREIGN}", "its rows, of an unknown number"))
+            begin = (segment.number, PREAMBLE_BYTES)
+            found.damage.append(LogDamage(f"{segment.path.name} {FOREIGN}", "its rows, of an unknown number", begin))
 
 
 def _of_segment(
@@ -143,7 +168,7 @@ def _damage(segment: Segment, gap: Gap, rows: int | None, after: int, before: in
     lost = "an unknown number of rows" if rows is None else f"{rows:,} rows"
     until = f" and before {_spelled(before)}" if before is not None else ""
     text = f"{segment.path.name}: {gap.size:,} bytes from byte {gap.offset} on are not as they were written"
-    return LogDamage(text, f"{lost} received after {_spelled(after)}{until}")
+    return LogDamage(text, f"{lost} received after {_spelled(after)}{until}", (segment.number, gap.offset))
 
 
 def _spelled(at: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ def alone(directory: Path, what: str) -> Iterator[None]:
         what: `worker`, `supervisor`; `server` keeps them all out.
 
     Raises:
-        Transient: another process has the lock.
+        Transient: another process has the lock, or the file system has none.
     """
     with _locked(directory, what, fcntl.LOCK_EX):
         yield
@@ -52,12 +53,23 @@ def _locked(directory: Path, what: str, kind: int) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise Transient(
-                f"another {what} runs on {directory}: process {file.read().strip() or 'unknown'}",
+                f"another {what} runs on {directory}: process {_process(file.read())}",
                 hint="stop it, or use another folder: --dir",
+            ) from None
+        except OSError as error:
+            raise Transient(
+                f"{directory} cannot be locked: {error.strerror}",
+                hint="umbel needs a file system with locks: a disk of this machine, or a network mount that has them",
             ) from None
         with suppress(
             OSError
         ):  # such as of a full disk, on which one wants to free some: the lock holds without a number
             file.truncate(0)
-            os.write(file.fileno(), str(os.getpid()).encode())
+            os.write(file.fileno(), f"{os.getpid()}\n{platform.node()}".encode())
         yield
+
+
+def _process(content: str) -> str:
+    """Return the process that wrote a lock, with its machine if it is another."""
+    number, _, host = content.strip().partition("\n")
+    return f"{number or 'unknown'}{f' on {host}' if host not in ('', platform.node()) else ''}"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -29,6 +31,8 @@ LONGEST_WAIT = 30.0
 FINAL = 78
 """The exit code of a process that must not be started again: data it needs is damaged."""
 LARGEST_LOG = 64 << 20
+WORDS = 8192
+"""Bytes at the end of a log that are looked at for its last lines."""
 
 Notify = Callable[[str], None]
 
@@ -96,11 +100,26 @@ class SupervisedProcess:
         """
         if self.log is None or not self.log.exists():
             return ""
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - 8192))
-            text = file.read().decode(errors="replace").rstrip()
+        end = _end_of(_older(self.log)) + _end_of(self.log)  # what it said may just have been moved
+        text = end[-WORDS:].decode(errors="replace").rstrip()
         full = full_disk(self.log.parent)
         return "\n".join([*text.splitlines()[-lines:], *([full] if full else [])])
+
+    def limit_log(self) -> None:
+        """Move the content of a large log to its `.old.log` while it is written to.
+
+        It is copied, and the file cut: the process and its children have the file open, and append to it.
+        """
+        with suppress(OSError):  # such as of a full disk: nothing is cut, and the next look tries again
+            if self.log is None or self.log.stat().st_size <= LARGEST_LOG:
+                return
+            older = _older(self.log)
+            older.unlink(missing_ok=True)  # first: a full disk has room for the copy then
+            with self.log.open("rb") as source, older.open("wb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                shutil.copyfileobj(source, target)  # what was written meanwhile
+            os.truncate(self.log, 0)
 
 
 class Supervisor:
@@ -142,6 +161,8 @@ class Supervisor:
                 if time.monotonic() - looked >= 1.0:
                     looked = time.monotonic()
                     end_strays(self._known())
+                    for child in self._children:
+                        child.limit_log()
                     each_second()
                 time.sleep(0.05)
         finally:
@@ -201,6 +222,19 @@ def cause(code: int) -> str:
         return f"killed by signal {-code}"
 
 
+def _older(log: Path) -> Path:
+    """Return the file with what was in a log before."""
+    return log.with_suffix(".old.log")
+
+
+def _end_of(log: Path) -> bytes:
+    """Return the last bytes of a log, none if it is missing."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - WORDS))
+        return file.read()
+    return b""
+
+
 class _Output:
     """The output file of a child, open while it is started."""
 
@@ -213,7 +247,7 @@ class _Output:
             return None
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size > LARGEST_LOG:
-            self._path.replace(self._path.with_suffix(".old.log"))
+            self._path.replace(_older(self._path))
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         return self._file
 

@@ -138,8 +138,8 @@ class PointWindowValues:
         if not self._points.is_able:
             return None
         columns = self._keys.columns(keys)
-        keys, instants, places = _distinct(self._keys.encoded(columns), at.micros)
-        report = self._points.values(self._entries(keys), instants)
+        distinct, instants, places = _distinct(self._keys.encoded(columns), at.micros)
+        report = self._points.values(self._entries(distinct), instants)
         if report is None:
             return None
         found: list[bool] = report.found.tolist()

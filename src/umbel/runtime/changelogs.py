@@ -304,4 +304,4 @@ class ChangeLogs:
         return changes.ChangeLog(self._folder / node.log, columns, title, store=self._store)
 
     def _tail(self, node: GraphNode) -> FileTail:
-        return FileTail(self._folder / node.log / "_tail")
+        return FileTail(self._folder / node.log / "_tail", self._store)

@@ -243,10 +243,11 @@ class Deployment:
     def _store_identity(self, expected: str = "") -> str:
         """Return the identity of the store, empty before it has one.
 
-        The catalog is read unless it is the expected one.
+        The catalog is read if it is not the expected one: it may have been made anew since. Where none is expected, a
+        worker writes, and it is not made anew meanwhile.
         """
-        if expected and expected == self.noted_store:
-            return expected
+        if self.noted_store and expected in ("", self.noted_store):
+            return str(self.noted_store)
         return str(self.catalog.noted(STORE) or self.catalog.noted(NEW_STORE) or "")
 
     def dues(self) -> Dues:

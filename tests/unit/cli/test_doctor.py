@@ -170,3 +170,12 @@ def test_a_file_that_another_account_owns(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("deployment", "damage"):
         assert "write.lock cannot be written: Permission denied" in findings[name].found
         assert "chown" in findings[name].remedy
+
+
+def test_damage_of_all_shards_is_one_finding(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.sell()
+    (tmp_path / "umbel/store/store.json").unlink()
+    (finding,) = checks.stored(SettingCheck(tmp_path / "umbel", "127.0.0.1", 1))
+    assert finding.found.startswith("the state is missing")
+    shop.deployed.close()

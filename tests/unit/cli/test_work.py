@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -13,7 +14,9 @@ import pytest
 from tests.unit.serving.conftest import DEPARTURES
 from tests.unit.serving.flights import DATASETS
 from umbel.api.commit import check_commit
-from umbel.cli.work import _damage_in
+from umbel.catalog.catalog import Catalog
+from umbel.cli.work import _damage_in, _run_alone
+from umbel.errors import Damaged
 from umbel.log.ingest import IngestLog
 from umbel.processes.status import read_status
 from umbel.processes.supervision import FINAL
@@ -41,6 +44,22 @@ def test_a_log_that_is_gone_ends_the_worker_for_good(tmp_path: Path) -> None:
     assert status.state == "failed"
     (event, *_) = place.catalog.events()
     assert event.text.startswith("the ingest log ingest/events/departures was read up to")
+
+
+def test_a_damaged_catalog_ends_the_worker_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not note the event, and ended as if it might be started again."""
+
+    def refuse(*_: object) -> None:
+        raise Damaged("the catalog is damaged: its events")
+
+    monkeypatch.setattr(Catalog, "check_decisive", refuse)
+    monkeypatch.setattr(Catalog, "record_event", refuse)
+    with pytest.raises(SystemExit) as end:
+        _run_alone(Deployment.at(tmp_path, shards=1), Any, Any)  # neither is used: no job begins
+    assert end.value.code == FINAL
+    status = read_status(tmp_path)
+    assert status is not None
+    assert "the catalog is damaged: its events" in status.reason
 
 
 SIGNALLED = """
@@ -73,3 +92,6 @@ def test_damage_is_found_in_what_spark_tells() -> None:
     )
     assert _damage_in(report) == "plan 7 is missing\n  hint: restore it"
     assert _damage_in("an error of another kind") == ""
+    assert _damage_in("umbel.errors.Damaged: plan 7 is missing\n  hint: restore it\n SQLSTATE: 38000") == (
+        "plan 7 is missing\n  hint: restore it"
+    )

@@ -1,7 +1,7 @@
 """A supervisor over fake children, to be killed by tests: `python stubborn.py FOLDER KIND…`.
 
 Each kind is a child: `good` stops on request, `deaf` does not, `dying` ends at once, `tidy` needs some time to stop and sends its
-supervisor a signal meanwhile. Each has a grandchild in a session of its
+supervisor a signal meanwhile, `wordy` writes to its log all the time. Each has a grandchild in a session of its
 own, deaf too. All of them write their process ids to FOLDER.
 """
 
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 from umbel.processes.supervision import FINAL
@@ -40,6 +41,9 @@ def child(folder: Path, kind: str, depth: int) -> None:
         from umbel.processes.process_tree import die_with_parent
 
         die_with_parent()
+    for line in count() if kind == "wordy" and not depth else ():
+        print(line, flush=True)
+        time.sleep(0.0001)
     time.sleep(600)
 
 
@@ -53,8 +57,11 @@ def tidy(folder: Path) -> None:
 
 
 def supervise(folder: Path, kinds: list[str]) -> None:
-    """Run the children until stopped."""
+    """Run the children until stopped; their logs have some lines each."""
+    from umbel.processes import supervision
     from umbel.processes.supervision import SupervisedProcess, Supervisor
+
+    supervision.LARGEST_LOG = 1000
 
     def fake(kind: str) -> SupervisedProcess:
         command = [sys.executable, __file__, str(folder), "--child", kind, "0"]

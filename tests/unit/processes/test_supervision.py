@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from umbel.processes import supervision
 from umbel.processes.supervision import SupervisedProcess, cause
 
 PROGRAM = Path(__file__).with_name("stubborn.py")
@@ -191,3 +192,43 @@ def test_the_last_words_of_a_process_on_a_full_disk(tmp_path: Path, monkeypatch:
     assert child.last_words() == f"the disk of {tmp_path} is full: free some space"
     (tmp_path / "worker.log").write_text("one\ntwo\n")
     assert child.last_words(1) == f"two\nthe disk of {tmp_path} is full: free some space"
+
+
+def test_the_log_of_a_process_that_runs_on_does_not_grow_without_limit(start: Callable[..., Running]) -> None:
+    """It was moved away when the process was started, and never while it ran."""
+    running = start("wordy")
+    log, old = running.folder / "wordy.log", running.folder / "wordy.old.log"
+    running.wait(lambda: old.exists() and log.stat().st_size > 1000)
+    first = old.stat().st_ino
+    running.wait(lambda: old.exists() and old.stat().st_ino != first and log.stat().st_size > 100)
+    assert log.read_bytes()[:1].isdigit()  # no hole: the process goes on at the new end
+    running.process.terminate()
+    running.process.wait(PATIENCE)
+
+
+def test_a_log_is_moved_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "LARGEST_LOG", 10)
+    child = SupervisedProcess("worker", [], tmp_path / "worker.log")
+    child.limit_log()  # there is none yet
+    with (tmp_path / "worker.log").open("ab", buffering=0) as file:
+        file.write(b"short\n")
+        child.limit_log()
+        assert not (tmp_path / "worker.old.log").exists()
+        file.write(b"it grows\n")
+        child.limit_log()
+        assert child.last_words() == "short\nit grows"
+        file.write(b"and goes on\n")
+    assert (tmp_path / "worker.old.log").read_text() == "short\nit grows\n"
+    assert (tmp_path / "worker.log").read_text() == "and goes on\n"
+    assert child.last_words(2) == "it grows\nand goes on"
+
+
+def test_a_log_that_cannot_be_moved_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "LARGEST_LOG", 10)
+    child = SupervisedProcess("worker", [], tmp_path / "worker.log")
+    (tmp_path / "worker.log").write_text("the disk is full\n")
+    (tmp_path / "worker.old.log").symlink_to("/dev/full")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        child.limit_log()
+    assert (tmp_path / "worker.log").read_text() == "the disk is full\n"

@@ -8,15 +8,19 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.unit.cli.conftest import Umbel, umbel
 from tests.unit.serving.flights import DATASETS
 from umbel.api.commit import check_commit
 from umbel.catalog.catalog import DeadLetter
+from umbel.cli.checks import SettingCheck, deployed
 from umbel.log.ingest import IngestLog
 from umbel.runtime import dead_letters
 from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.dead_letters import DeadLetters
 from umbel.runtime.deployment import Deployment
+
+__all__ = ["umbel"]
 
 
 def letter(number: int, size: int = 10) -> DeadLetter:
@@ -40,7 +44,7 @@ def test_the_same_ones_are_retained_in_whatever_order_they_come(monkeypatch: pyt
 
 @pytest.mark.parametrize(("per_request", "per_batch", "stored"), [(3, 5, 5), (3, 500, 7), (500, 60, 60)])
 def test_they_are_bounded_per_request_and_per_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_request: int, per_batch: int, stored: int
+    tmp_path: Path, umbel: Umbel, monkeypatch: pytest.MonkeyPatch, per_request: int, per_batch: int, stored: int
 ) -> None:
     monkeypatch.setenv("UMBEL_DEAD_LETTERS_PER_REQUEST", str(per_request))
     monkeypatch.setenv("UMBEL_DEAD_LETTERS_PER_BATCH", str(per_batch))
@@ -58,3 +62,7 @@ def test_they_are_bounded_per_request_and_per_batch(
         ("Departure", "dead_dropped"): 101 - stored,
     }
     assert place.catalog.count_dead() == {"Departure": stored}
+    shown = umbel("dead-letters", "Departure", "--dir", str(tmp_path)).output
+    assert f"{stored} in all\n{101 - stored} more were counted, and not stored" in shown
+    findings = {each.subject: each.found for each in deployed(SettingCheck(tmp_path, "127.0.0.1", 1))}
+    assert findings["dead letters"] == f"Departure has refused {stored}, and {101 - stored} more that were not stored"

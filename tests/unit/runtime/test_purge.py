@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 import threading
 import time
 from dataclasses import replace
@@ -201,6 +202,37 @@ def test_damage_is_reported_and_everything_stays(town: Town, kind: str) -> None:
     assert path.parent.name in town.progress().error or path.name in town.progress().error
     assert town.progress().revision == 0
     assert {each for each in files if not each.exists()} == set() or kind == "*.parquet"
+
+
+@pytest.mark.parametrize("reason", ["database or disk is full", "database disk image is malformed"])
+def test_a_catalog_that_cannot_be_rewritten_ends_no_batch(
+    town: Town, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """The error of SQLite ended the worker, at each attempt."""
+    codes = {
+        "database or disk is full": sqlite3.SQLITE_FULL,
+        "database disk image is malformed": sqlite3.SQLITE_CORRUPT,
+    }
+    connect = sqlite3.connect
+
+    class Vacuumed(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "VACUUM":
+                error = sqlite3.OperationalError(reason)
+                error.sqlite_errorcode = codes[reason]
+                raise error
+            return super().execute(sql, *values)
+
+    town.erase(GONE)
+    monkeypatch.setattr(sqlite3, "connect", lambda *names, **options: connect(*names, **options, factory=Vacuumed))
+    purge_before(town.deployed.deployment, town.deployed.deployment.catalog.latest(), 1 << 40)
+    assert reason in town.progress().error
+    assert town.progress().revision == 0
+    monkeypatch.undo()
+    Purges(town.deployed.deployment.catalog).note(PurgeProgress())
+    town.process()
+    assert town.progress().error == ""
+    assert where(town.folder, SECRET) == []
 
 
 def test_readers_go_on_during_a_purge(town: Town) -> None:

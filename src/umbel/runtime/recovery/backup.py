@@ -20,7 +20,7 @@ from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, CutObject, ObjectG
 from umbel.runtime.recovery.cut_reading import Opened, ahead
 from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
 from umbel.runtime.recovery.ownership import check_apart, check_own, identity_of
-from umbel.runtime.recovery.pruning import delete_unfinished, prune
+from umbel.runtime.recovery.pruning import damage_of, delete_unfinished, prune
 from umbel.runtime.recovery.repository import Repository, writer_of
 from umbel.state.failpoints import reach
 
@@ -90,7 +90,11 @@ def backup(
     with alone(deployment.directory, "backup"):  # to the end: the next one uses the objects that this one leaves
         report = _cut_and_written(deployment, repository, progress)
         delete_unfinished(deployment, repository)
-        if keep is not None:
+        if wrong := damage_of(deployment):
+            stay = "" if keep is None else "old backups stay, for "
+            new = "the backup" if keep is None else "the new one"
+            report.notes.append(f"{stay}{new} is of a damaged deployment: {wrong}; umbel check tells more")
+        elif keep is not None:
             prune(deployment, repository, keep, report)
     return report
 

@@ -155,11 +155,13 @@ def _rebuilt(deployment: Deployment, graph: Graph, node: GraphNode) -> Callable[
 
 
 def _ingest(deployment: Deployment, name: str, folder: Path, *, deep: bool) -> Iterator[CheckFinding]:
-    read = _read(deployment, name)
+    last = deployment.catalog.progress(JOB, sys.maxsize)
+    read, done = (_read(deployment, name, plan) for plan in (None, last.state.get("plan", 0) if last else 0))
     look = partial(inspect_log, folder, deep=deep, read=read)
     found = looked(look, lambda it: bool(it.damage or it.torn or it.is_short))
     for each in found.damage:
-        yield CheckFinding(name, each.text, each.lost, f"send the rows again; or {BACKUP}")
+        is_done = done is not None and each.begin < (done.segment, done.offset)
+        yield CheckFinding(name, each.text, each.lost, BACKUP if is_done else f"send the rows again; or {BACKUP}")
     if found.torn or found.is_short:
         text = f"a request was cut: {found.torn} bytes that were never answered" if found.torn else found.short
         yield CheckFinding(name, text, found.lost_end, mend=partial(mend_log, folder, read))
@@ -182,10 +184,17 @@ def _without(paths: list[Path]) -> str:
     return "deleted: reading needs none"
 
 
-def _read(deployment: Deployment, name: str) -> LogPosition | None:
-    """Return the position up to which an ingest log was planned, if any."""
+def _read(deployment: Deployment, name: str, plan: int | None = None) -> LogPosition | None:
+    """Return the position up to which an ingest log was planned, if any.
+
+    Args:
+        deployment: the deployment.
+        name: of the log.
+        plan: the number of the plan, None for the last one.
+    """
     try:
-        positions = deployment.plans().read(deployment.plans().last()).positions if deployment.plans().last() else {}
+        number = deployment.plans().last() if plan is None else plan
+        positions = deployment.plans().read(number).positions if number else {}
         graph, found = deployment.graph(deployment.catalog.latest()), list[LogPosition]()
         for each in graph.sources():
             connector = each.definition.connector

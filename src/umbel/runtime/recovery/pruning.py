@@ -30,9 +30,9 @@ def delete_unfinished(deployment: Deployment, repository: Repository) -> None:
 
 
 def prune(deployment: Deployment, repository: Repository, keep: int, report: BackupReport) -> None:
-    """Delete all but the newest backups, unless the deployment is damaged or another backup runs.
+    """Delete all but the newest backups, unless another backup runs.
 
-    No backup of the deployment may run.
+    No backup of the deployment may run, and it must not be damaged.
 
     Args:
         deployment: the deployment.
@@ -40,11 +40,6 @@ def prune(deployment: Deployment, repository: Repository, keep: int, report: Bac
         keep: the number of newest backups to retain.
         report: of the backup just made; gets what was deleted, or why nothing was.
     """
-    if wrong := _damage(deployment):
-        report.notes.append(
-            f"old backups stay, for the new one is of a damaged deployment: {wrong}; umbel check tells more"
-        )
-        return
     # In this order: a backup of another folder is seen as a draft, or it has ended and is listed, or its objects are newer.
     objects, others = repository.objects(), sorted(repository.writers() - {writer_of(deployment.directory)})
     ids = repository.ids()
@@ -69,7 +64,7 @@ def prune(deployment: Deployment, repository: Repository, keep: int, report: Bac
         reach("object deleted")
 
 
-def _damage(deployment: Deployment) -> str:
+def damage_of(deployment: Deployment) -> str:
     """Return a description of the damage that a quick look finds; empty for none.
 
     It is looked for twice: the deployment may be running, and delete what is not needed any more.

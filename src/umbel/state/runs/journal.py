@@ -19,7 +19,7 @@ from umbel.errors import Damaged, Transient
 from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import RECORD_BYTES, UNREADABLE, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard_names import FOREIGN, MARK_BYTES, is_foreign, shard_name, store_mark
+from umbel.state.runs.shard_names import FOREIGN, MARK_BYTES, is_foreign, known_mark, shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -161,7 +161,9 @@ class Journal:
 
     def begin(self, number: int) -> JournalPosition:
         """Create an empty file, from which the journal goes on; return its beginning."""
-        self._files.put(journal_name(number), JournalHeader(HEADER_BYTES, is_full=False, mark=self._mark()).pack())
+        self._files.put(
+            journal_name(number), JournalHeader(HEADER_BYTES, is_full=False, mark=known_mark(self._files.store)).pack()
+        )
         return JournalPosition(number)
 
     def recover(self, at: JournalPosition) -> bool:
@@ -246,7 +248,7 @@ class Journal:
         elif at.offset >= self._file_bytes or header.is_full:
             following = self.begin(at.number + 1)
             # Synced at once: a record in the next file would not be found behind a header that was lost.
-            full = JournalHeader(at.offset, is_full=True, mark=self._mark())
+            full = JournalHeader(at.offset, is_full=True, mark=known_mark(self._files.store))
             self._files.append(journal_name(at.number), 0, full.written())
             return following
         return at
@@ -256,13 +258,8 @@ class Journal:
         return payload_at(data, at, place_of(self._shard, number, start + at))
 
     def _commit(self, number: int, end: int) -> None:
-        header = JournalHeader(end, is_full=False, mark=self._mark())
+        header = JournalHeader(end, is_full=False, mark=known_mark(self._files.store))
         self._files.note(journal_name(number), 0, header.written())
-
-    def _mark(self) -> bytes:
-        """Return the mark of the store, empty while it is unknown."""
-        identity = self._files.store.known()
-        return store_mark(identity) if identity else b""
 
     def _damaged(self, number: int, at: int, reason: str) -> Damaged:
         return Damaged(f"the file {journal_name(number)} of the state is damaged at byte {at}: {reason}", hint=REMEDY)

@@ -28,7 +28,7 @@ from umbel.state.runs.journal import FOLDER, file_numbers, journal_name
 from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import UNREADABLE, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard_names import KnownStore, StoreIdentity, shard_name
+from umbel.state.runs.shard_names import FOREIGN, KnownStore, StoreIdentity, is_foreign, shard_name
 from umbel.state.runs.storage_clock import StorageClock
 from umbel.state.runs.storage_errors import no_bucket, translated
 
@@ -324,7 +324,7 @@ class ObjectJournal:
         """Return the record of an object.
 
         Raises:
-            Damaged: it differs from its checksum.
+            Damaged: it differs from its checksum, or is of another store.
             FileNotFoundError: it is not there.
         """
         data = self._files.read(journal_name(number))
@@ -333,10 +333,13 @@ class ObjectJournal:
             report = f"the object {self._files}/{journal_name(number)} of the state differs from its checksum"
             raise Damaged(f"{report}, or is from elsewhere", hint=REMEDY)
         try:
-            return [PlacedRecord(number, _FIRST, _FIRST + len(data), JournalRecord.unpack(payload))]
+            record = JournalRecord.unpack(payload)
         except UNREADABLE as error:
             report = f"the object {self._files}/{journal_name(number)} of the state cannot be read: {error}"
             raise Damaged(report, hint=REMEDY) from error
+        if is_foreign(self._files.store, record.mark):
+            raise Damaged(f"the object {self._files}/{journal_name(number)} is damaged: {FOREIGN}", hint=REMEDY)
+        return [PlacedRecord(number, _FIRST, _FIRST + len(data), record)]
 
     def recover(self, at: JournalPosition) -> bool:
         """Return False: a record is there as a whole or not at all.

@@ -2,7 +2,8 @@
 
 A record is `magic · checksum of the header · length · checksum of the payload · place · payload`. The payload is JSON, padded
 to 8 bytes, and the frames as Arrow IPC streams. The place is a checksum of the shard's name and the record's position: a record
-that was copied from elsewhere is no record. Those of older versions have 0 there, and are read anywhere.
+that was copied from elsewhere is no record. Those of older versions have 0 there, and are read anywhere. One that is an object of
+its own has the mark of its store, too, in its JSON; where many are in a file, the file has it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class JournalRecord:
         horizons: of tables, in µs.
         undo: False if a batch that is run again cannot replace it.
         orders: for each table that replaces or collects its entries the names of its order, None for other rules.
+        mark: of the store it was read from, as `store_mark` returns it; empty if it has none.
     """
 
     stamp: Stamp
@@ -51,22 +53,24 @@ class JournalRecord:
     horizons: Mapping[str, int] = field(default_factory=dict)
     undo: bool = True
     orders: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    mark: bytes = field(default=b"", compare=False)
     _packed: list[bytearray] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def pack(self, place: int = 0) -> memoryview:
+    def pack(self, place: int = 0, mark: bytes = b"") -> memoryview:
         """Return the bytes of the record, valid until the next call.
 
         The payload is made once.
 
         Args:
             place: where it will be, as `place_of` returns it.
+            mark: of the store, if it is to be in the record; of the first call.
         """
         if not self._packed:
-            self._packed.append(self._bytes())
+            self._packed.append(self._bytes(mark))
         _put_in_place(self._packed[0], place)
         return memoryview(self._packed[0])
 
-    def _bytes(self) -> bytearray:
+    def _bytes(self, mark: bytes) -> bytearray:
         streams = {table: _stream(frame) for table, frame in self.frames.items()}
         meta = {
             "stamp": [self.stamp.epoch, self.stamp.batch, self.stamp.step],
@@ -75,6 +79,7 @@ class JournalRecord:
             "horizons": dict(self.horizons),
             "undo": self.undo,
             "orders": dict(self.orders),
+            **({"store": mark.hex()} if mark else {}),
         }
         text = json.dumps(meta).encode()
         size, padding = struct.pack("<I", len(text)), b"\0" * (-(4 + len(text)) % 8)
@@ -96,7 +101,8 @@ class JournalRecord:
             frames[table] = frame
             at += size
         stamp, state_ids = Stamp(*meta["stamp"]), tuple(meta["state_ids"])
-        return cls(stamp, state_ids, frames, meta["horizons"], meta["undo"], meta["orders"])
+        mark = bytes.fromhex(meta.get("store", ""))
+        return cls(stamp, state_ids, frames, meta["horizons"], meta["undo"], meta["orders"], mark)
 
 
 def _stream(frame: pl.DataFrame) -> memoryview:

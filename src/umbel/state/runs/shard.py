@@ -23,6 +23,7 @@ from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.records import JournalRecord, PlacedRecord
 from umbel.state.runs.rules import TableSchema, schema_of
 from umbel.state.runs.run import REMEDY, RunFile, damaged
+from umbel.state.runs.shard_names import known_mark
 from umbel.state.runs.views import ShardView
 from umbel.state.runs.writable_shard import TRIES, WritableShard
 
@@ -158,7 +159,8 @@ class Shard(WritableShard):
                     publish(self.files, Manifest())
 
     def _prepare(self, record: JournalRecord) -> None:
-        record.pack()  # before the lock: a large one takes a while
+        mark = b"" if self.files.has_locks else known_mark(self.files.store)
+        record.pack(mark=mark)  # before the lock: a large one takes a while
 
     def _commit(self, view: ShardView, record: JournalRecord) -> None:
         placed = self.journal.append(view.position, record)

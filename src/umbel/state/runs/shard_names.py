@@ -62,6 +62,12 @@ def store_mark(identity: str) -> bytes:
     return blake2b(identity.encode(), digest_size=MARK_BYTES).digest()
 
 
+def known_mark(store: StoreIdentity) -> bytes:
+    """Return the mark of a store whose identity is known, empty while it is unknown."""
+    identity = store.known()
+    return store_mark(identity) if identity else b""
+
+
 def is_foreign(store: StoreIdentity, mark: bytes) -> bool:
     """Return True if a mark is not that of a store.
 

@@ -120,8 +120,10 @@ def test_the_backup_of_a_damaged_deployment_deletes_none(shop: Shop, repository:
     assert (report.removed, len(repository.ids())) == ([], 2)
     (note,) = report.notes
     assert note.startswith("old backups stay, for the new one is of a damaged deployment: plan ")
+    (note,) = backup(shop.deployed.deployment, repository).notes
+    assert note.startswith("the backup is of a damaged deployment: plan ")
     plan.write_bytes(whole)
-    assert len(backup(shop.deployed.deployment, repository, keep=1).removed) == 2
+    assert len(backup(shop.deployed.deployment, repository, keep=1).removed) == 3
 
 
 def test_an_object_of_which_little_is_needed_is_not_used_again(

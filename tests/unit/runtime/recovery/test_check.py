@@ -173,6 +173,31 @@ def test_it_is_found_and_reported(shop: Shop, umbel: Umbel, harm: str) -> None:
     assert (sums(shop.folder / "umbel" / "store"), sums(shop.folder / "umbel" / "ingest")) == before
 
 
+def test_only_rows_that_were_not_processed_are_to_be_sent_again(shop: Shop) -> None:
+    """The others are in the state: sent again they would count twice."""
+    (segment,) = files(shop, "ingest/web/sales/*.seg")
+    end = segment.stat().st_size
+    shop.deployed.log("sales", shop.rows[:7])
+    flipped(segment, PREAMBLE_BYTES + 60)
+    flipped(segment, end + 60)
+    processed, new = (each for each in found(shop) if each.subject == "ingest/web/sales")
+    assert (processed.lost[:9], processed.remedy) == ("100 rows ", "restore a backup: umbel restore")
+    assert (new.lost[:7], new.remedy) == ("7 rows ", "send the rows again; or restore a backup: umbel restore")
+
+
+def test_a_segment_that_was_cut_before_another_began_is_found(shop: Shop) -> None:
+    """A server that finds its last one too short begins the next where the rows were to go on."""
+    (segment,) = files(shop, "ingest/web/sales/*.seg")
+    cut(segment, segment.stat().st_size // 2)
+    shop.reopened().log("sales", shop.rows[:7])
+    (one,) = (each for each in found(shop) if each.subject == "ingest/web/sales")
+    assert (one.text, one.lost[:9]) == (
+        f"{segment.name} is cut: it ends with row 100, and the next begins with 300",
+        "200 rows ",
+    )
+    assert one.remedy == "restore a backup: umbel restore"
+
+
 def test_a_server_goes_on_after_all_has_been_rebuilt(shop: Shop) -> None:
     """It had seen longer journals, and took the new ones for damaged ones until they were as long, or it was started anew."""
     for _ in range(3):

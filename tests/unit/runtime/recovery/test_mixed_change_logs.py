@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from pathlib import Path
 
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 
 from tests.deployed import Deployed
 from tests.selling import Shop
 from umbel.errors import Damaged
+from umbel.log.change_tail import FileTail
 from umbel.runtime.batch import drain
 from umbel.runtime.recovery.backup import backup
 from umbel.runtime.recovery.check import check
@@ -57,6 +60,43 @@ def test_a_change_log_of_another_deployment_is_found_and_refused(tmp_path: Path)
     drain(shop.reopened().deployment)
     assert shop.deployed.changes("Last").height == before.height
     shop.deployed.close()
+
+
+def test_the_tail_of_another_deployment_is_found_and_refused(tmp_path: Path) -> None:
+    """Its files have the same names, links and checksums: only their rows were different."""
+    other, shop = Shop(tmp_path / "two"), Shop(tmp_path / "one")
+    for _ in range(3):
+        shop.sell()
+        other.sell()
+    other.deployed.close()
+    before = shop.reopened().changes("Last")
+    place = log_of(shop) / "_tail"
+    shutil.rmtree(place)
+    shutil.copytree(log_of(other) / "_tail", place)
+    assert len(damage(shop.reopened())) == 1
+    with pytest.raises(Damaged, match=r"00\.arrow is that of another deployment"):
+        shop.deployed.changes("Last")
+    with pytest.raises(Damaged, match=r"00\.arrow is that of another deployment"):
+        shop.deployed.flush_logs()
+    assert rebuild_all(shop.reopened().deployment) == []
+    drain(shop.reopened().deployment)
+    assert shop.deployed.changes("Last").height == before.height
+    shop.deployed.close()
+
+
+def test_a_tail_of_an_older_version_is_read_anywhere(tmp_path: Path) -> None:
+    """Its first bytes have no identity behind them."""
+    tail = FileTail(tmp_path / "Last" / "_tail", lambda _="": "this one")
+    tail.put(7, pl.DataFrame({"id": [1]}), 6)
+    (path,) = tail.folder.iterdir()
+    made = path.read_bytes()
+    link, content = made[12:20], made[22 + len("this one") :]
+    checksum = zlib.crc32(content, zlib.crc32(link, zlib.crc32(b"Last/000000000007.arrow")))
+    path.write_bytes(b"umbeltl2" + checksum.to_bytes(4, "little") + link + content)
+    found = FileTail(tail.folder, lambda _="": "another one").read(-1)
+    assert found is not None
+    assert found["id"].to_list() == [1]
+    assert tail.missing(7, 6) is None
 
 
 def test_a_server_reads_change_logs_after_all_has_been_rebuilt(tmp_path: Path) -> None:
