@@ -32,6 +32,14 @@ def test_python_m_umbel_is_umbel() -> None:
     assert "Usage: umbel " in ran("--help", COLUMNS="100")
 
 
+def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    for command in (MODULE, [sys.executable, "-c", "from umbel.__main__ import run; run()"]):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_the_version_is_an_option_and_a_command(umbel: Umbel) -> None:
     assert umbel("--version").stdout == f"umbel {__version__}\n"
     assert umbel("version").stdout.startswith(f"umbel {__version__}\n")
