@@ -271,7 +271,7 @@ def merged_in_portions(states: pl.DataFrame, points: Ints, rows: Ints, partials:
         partials: the states that are merged.
     """
     starts = np.flatnonzero(runs.changes(points))
-    sizes = _items(states)
+    sizes = items_of(states)
     if sizes is None or not len(starts):
         yield merged_by_point(states, points, rows, partials)
         return
@@ -281,7 +281,7 @@ def merged_in_portions(states: pl.DataFrame, points: Ints, rows: Ints, partials:
         yield merged_by_point(states, points[mine], rows[mine], partials)
 
 
-def _items(states: pl.DataFrame) -> Ints | None:
+def items_of(states: pl.DataFrame) -> Ints | None:
     """Return the size of each state: one, and the items of its lists or bytes.
 
     None if states have no such columns.
@@ -308,12 +308,12 @@ def spread(states: pl.DataFrame, merged: Sequence[pl.DataFrame], count: int) -> 
     return found.select(pl.exclude(ASKER).gather(index)).with_columns(pl.col(WEIGHT).fill_null(0))
 
 
-def parts_of(sizes: Ints) -> Iterator[slice]:
-    """Yield slices of the points with a bounded number of pairs each."""
+def parts_of(sizes: Ints, most: int | None = None) -> Iterator[slice]:
+    """Yield slices of the points with a bounded number of pairs each, by default `PAIRS`."""
     total = np.cumsum(np.maximum(sizes, 0))
     start = 0
     while start < len(sizes):
         done = total[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(total, done + PAIRS, "right")))
+        stop = max(start + 1, int(np.searchsorted(total, done + (most or PAIRS), "right")))
         yield slice(start, stop)
         start = stop

@@ -47,6 +47,10 @@ class Points:
         """Return the points of a frame with `_key_id` and `_time`."""
         return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
 
+    def part(self, rows: slice) -> Points:
+        """Return some of the points."""
+        return Points(self.ids[rows], self.at[rows])
+
     def sorted(self) -> Sorted:
         """Return the points by key and instant, for searches."""
         order = order_of(self.ids, self.at)

@@ -6,6 +6,7 @@ Where a key has many points their ranges overlap, and are merged from nodes of a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from umbel.changes.runs import Flags, Ints, Sorted, running_maximum
 from umbel.state.runs.sorting import gathered
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.pane_tree import LEAST, Ranges, fold_ranges
-from umbel.windowing.partials import Partials, fold
+from umbel.windowing.partials import Partials, fold, items_of, parts_of
 from umbel.windowing.points import Points
 from umbel.windowing.tiling import NEVER
 
@@ -23,6 +24,8 @@ SHARED = 64
 """Keys whose ranges have so many times their entries are folded by a tree."""
 MANY = 1 << 16
 """Ranges of fewer entries in total are folded from these: a tree takes longer."""
+ITEMS = 16_000_000
+"""The most items that the entries of points which are folded at once have: the states of all of them are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,17 @@ class Placed:
     until: Ints
     grain: int
     is_running: bool = False
+
+
+def portions(entries: Placed, points: Points, window: Continuous) -> Iterator[slice]:
+    """Yield slices of the points, each of a bounded number of items."""
+    sizes = items_of(entries.states)
+    if sizes is None or not len(points.at):
+        yield slice(0, len(points.at))
+        return
+    low, high = _ranges(entries, points, window)
+    total = np.concatenate(([0], np.cumsum(sizes)))
+    yield from parts_of(total[high] - total[low], ITEMS)
 
 
 def folded(entries: Placed, points: Points, window: Continuous, partials: Partials) -> tuple[pl.DataFrame, Flags]:

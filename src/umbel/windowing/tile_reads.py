@@ -26,7 +26,7 @@ from umbel.windowing.groups import KEY, Groups, with_ids
 from umbel.windowing.partials import Partials
 from umbel.windowing.points import HISTORY, TIME, Points, RequestedColumns, shown
 from umbel.windowing.stored_answer import Completion, StoredAnswer, cut_entries
-from umbel.windowing.tile_folds import Placed, folded
+from umbel.windowing.tile_folds import Placed, folded, portions
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
@@ -289,12 +289,13 @@ class TileReader:
         values: dict[str, pl.Series] = {}
         cut = np.zeros(len(points.at), np.bool_)
         for number, entries in enumerate(placed):
-            window = self.tiles.windows[number]
-            states, crossed = folded(entries, points, window, self._needed(number))
-            cut |= crossed
+            window, found = self.tiles.windows[number], list[list[pl.Series]]()
             mine = [each for each in self.answered.aggregates if each.window == window]
-            results = self.tiles.partials.results(states.with_columns(instants.alias(TIME)), mine)
-            values |= {column.name: column for column in results}
+            for part in portions(entries, points, window):
+                states, crossed = folded(entries, points.part(part), window, self._needed(number))
+                cut[part] |= crossed
+                found.append(self.tiles.partials.results(states.with_columns(instants[part].alias(TIME)), mine))
+            values |= {columns[0].name: pl.concat(columns) for columns in zip(*found, strict=True)}
         return values, cut
 
     def _needed(self, number: int) -> Partials:

@@ -10,10 +10,12 @@ import pytest
 
 from tests.aggregating import INSTANT, Job, aggregation, frame, instant
 from tests.reference import Change
-from umbel.aggregates import Count, ExpDecaySum, Sum
+from umbel.aggregates import Count, ExpDecaySum, Quantile, Sum
 from umbel.graph.graph import Graph, GraphNode
 from umbel.query.lookups import POINT_LOOKUP_ROWS, POINTS_AT_ONCE, Lookups
 from umbel.types.windows import SECOND, Continuous, Tumbling
+from umbel.windowing import tile_folds
+from umbel.windowing.partials import Partials
 from umbel.windowing.tile_points import Pointwise
 from umbel.windowing.tiles import Moments
 
@@ -119,3 +121,27 @@ def test_equal_keys_without_a_value_are_answered_once(monkeypatch: pytest.Monkey
     rows, found = lookups(job).online("E", keys, at)
     assert found.to_list() == [False, True, False] * POINT_LOOKUP_ROWS
     assert rows["k"].to_list() == keys["k"].to_list()
+
+
+def test_states_of_many_instants_are_not_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 questions for the last values of a key with 50,000 rows took 20 GB."""
+    window = Continuous("1h")
+    job = Job(aggregation(Quantile(of="f", p=0.5, approx=True, window=window), Count(window=window)))
+    job.feed(frame([(1, Change(at, at, {"f": float(at)}, seq=at)) for at in range(0, 3600 * SECOND, 10 * SECOND)]))
+    keys = pl.DataFrame({"k": [1] * 600})
+    at = pl.Series([instant(number * 6 * SECOND) for number in range(600)], dtype=INSTANT)
+    expected, there = lookups(job).online("E", keys, at)
+    items, results = list[int](), Partials.results
+
+    def recorded(partials: Partials, states: pl.DataFrame, *others: Any) -> list[pl.Series]:
+        lists = [name for name, dtype in states.schema.items() if isinstance(dtype, pl.List)]
+        items.append(states.select(pl.sum_horizontal(pl.col(name).list.len().sum() for name in lists)).item())
+        return results(partials, states, *others)
+
+    monkeypatch.setattr(Partials, "results", recorded)
+    monkeypatch.setattr(tile_folds, "ITEMS", 5000)
+    rows, found = lookups(job).online("E", keys, at)
+    assert rows.equals(expected)
+    assert found.equals(there)
+    assert len(items) > 10
+    assert max(items) <= 5000
