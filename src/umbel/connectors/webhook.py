@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from umbel.connectors.splits import Found, Landmark, Position, SourceSize, Split, SplitSource
 from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.errors import InvalidType, InvalidValue
-from umbel.formats.chunks import CHUNK_BYTES, MAX_ROW, length_error
+from umbel.formats.chunks import CHUNK_BYTES
 from umbel.formats.json_lines import JsonLines, parse_value
 from umbel.formats.raw_batch import RawBatch, lost
 from umbel.log.reading import Damage, IngestReader, LogRange
@@ -181,9 +181,7 @@ class _RequestGroup:
         rows, errors = list[Any](), dict[int, str]()
         for record in self.records:
             try:
-                values, long = reader.revived(_values(record), record.entry.payload), self._long(record)
-                errors |= {len(rows) + row: error for row, error in long.items()}
-                rows += [{} if row in long else value for row, value in enumerate(values)] if long else values
+                rows += reader.revived(_values(record), record.entry.payload)
             except (ValueError, RecursionError) as error:
                 errors |= dict.fromkeys(range(len(rows), len(rows) + record.entry.rows), f"broken JSON: {error}")
                 rows += [{}] * record.entry.rows
@@ -191,17 +189,6 @@ class _RequestGroup:
         for raw in reader.portions(rows, errors):
             yield self._batch(raw, begin)
             begin += raw.frame.height
-
-    def _long(self, record: LogRecord) -> Mapping[int, str]:
-        """Return the errors of rows that are too long.
-
-        Raises:
-            ValueError: the payload cannot be cut.
-        """
-        if len(record.entry.payload) <= MAX_ROW:
-            return {}
-        sizes = (len(text) for text in self._texts(record))
-        return {row: length_error(size) for row, size in enumerate(sizes) if size > MAX_ROW}
 
     def _batch(self, raw: Raw, begin: int) -> RawBatch:
         """Return some rows of the records, from one on."""

@@ -27,11 +27,6 @@ LastBreak = Callable[[bytes], int]
 """Returns the length of the whole records, in bytes; 0 when none is complete."""
 
 
-def length_error(size: int) -> str:
-    """Return the reason for which a row of too many bytes is rejected."""
-    return f"a row of {size} bytes is longer than {MAX_ROW}"
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A range of bytes of a file.
@@ -156,4 +151,4 @@ def _skip_row(unread: bytes, pieces: Iterator[bytes], offset: int) -> tuple[Chun
         if line:
             rest = piece[line:]
             break
-    return Chunk(offset, start, length_error(size)), rest, size
+    return Chunk(offset, start, f"a row of {size} bytes is longer than {MAX_ROW}"), rest, size

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from umbel.formats.chunks import CHUNK_BYTES, COMPRESSED, MAX_ROW, RAW_RETAINED, Chunk, chunks, last_line, length_error
+from umbel.formats.chunks import CHUNK_BYTES, COMPRESSED, MAX_ROW, RAW_RETAINED, Chunk, chunks, last_line
 from umbel.formats.declarations import CSV
 from umbel.formats.stored import StoredFile
 from umbel.types.raw import Raw, rejects
@@ -112,7 +112,7 @@ class Delimited:
 
     def _error(self, record: bytes) -> str | None:
         if len(record) > MAX_ROW:
-            return length_error(len(record))
+            return f"a row of {len(record)} bytes is longer than {MAX_ROW}"
         if record.count(b'"') % 2:
             return "a quote that is not closed"
         try:

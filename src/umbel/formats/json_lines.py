@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from umbel.formats.chunks import COMPRESSED, MAX_ROW, length_error
+from umbel.formats.chunks import COMPRESSED, MAX_ROW
 from umbel.formats.garbage import uncollected
 from umbel.formats.json_keys import ESCAPED_KEY, examine
 from umbel.types.dtype import DType, nulls
@@ -232,7 +232,7 @@ class JsonLines:
 
     def _checked_value(self, line: bytes) -> Any:
         if len(line) > MAX_ROW:
-            raise ValueError(length_error(len(line)))
+            raise ValueError(f"a row of {len(line)} bytes is longer than {MAX_ROW}")
         try:
             return self.revived(parse_value(line), line)
         except (ValueError, RecursionError) as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,7 +52,7 @@ def _locked(directory: Path, what: str, kind: int) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise Transient(
-                f"another {what} runs on {directory}: process {_process(file.read())}",
+                f"another {what} runs on {directory}: process {file.read().strip() or 'unknown'}",
                 hint="stop it, or use another folder: --dir",
             ) from None
         except OSError as error:
@@ -65,11 +64,5 @@ def _locked(directory: Path, what: str, kind: int) -> Iterator[None]:
             OSError
         ):  # such as of a full disk, on which one wants to free some: the lock holds without a number
             file.truncate(0)
-            os.write(file.fileno(), f"{os.getpid()}\n{platform.node()}".encode())
+            os.write(file.fileno(), str(os.getpid()).encode())
         yield
-
-
-def _process(content: str) -> str:
-    """Return the process that wrote a lock, with its machine if it is another."""
-    number, _, host = content.strip().partition("\n")
-    return f"{number or 'unknown'}{f' on {host}' if host not in ('', platform.node()) else ''}"

@@ -16,7 +16,6 @@ from tests.unit.connectors.reading import Read, read
 from umbel.connectors import webhook
 from umbel.connectors.webhook import EndpointSource, Webhook
 from umbel.formats import json_lines
-from umbel.formats.chunks import MAX_ROW
 from umbel.formats.json_lines import parse_value
 from umbel.log.ingest import IngestLog
 from umbel.types.dtype import DType
@@ -174,14 +173,3 @@ def test_the_text_of_rows_that_cannot_be_taken_apart_is_looked_for_once(
         (batch,) = reader.open(split, SCHEMA, exact=True)
         assert {batch.text(row) for row in range(500)} == {b"no JSON"}
     assert calls == 1
-
-
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("space", [b"", b" "])
-def test_a_row_longer_than_a_row_of_a_file_may_be_is_rejected(tmp_path: Path, exact: bool, space: bytes) -> None:
-    long = b'{"i":2,"s":"%b"}' % (b"x" * MAX_ROW)
-    rows = [b'{"i":1,"s":"a"}', long, b'{"i":3,"s":"%b"}' % (b"y" * (MAX_ROW - 20))]
-    post(tmp_path, [(b"[" + (b"," + space).join(rows) + b"]", 3), (b'[{"i":4}]', 1)])
-    found = read(endpoint(tmp_path), SCHEMA, exact=exact)
-    assert found.reasons() == [f"a row of {len(long)} bytes is longer than {MAX_ROW}"]
-    assert [value[0] for value in found.values()] == [1, 3, 4]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -39,25 +38,7 @@ def test_another_process_learns_who_has_the_lock(tmp_path: Path) -> None:
             pass
         other.kill()
     with alone(tmp_path, "worker"):
-        assert (tmp_path / "worker.lock").read_text() == f"{os.getpid()}\n{platform.node()}"
-
-
-def test_the_machine_of_the_other_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a shared folder its number alone is that of some process of this machine, or of none."""
-    with monkeypatch.context() as there:
-        there.setattr(platform, "node", lambda: "other.example")
-        with alone(tmp_path, "supervisor"):
-            there.undo()
-            message = rf"another supervisor runs on .*: process {os.getpid()} on other\.example"
-            with pytest.raises(Transient, match=message), alone(tmp_path, "supervisor"):
-                pass
-
-
-def test_the_number_of_an_older_version_is_read(tmp_path: Path) -> None:
-    with alone(tmp_path, "worker"):
-        (tmp_path / "worker.lock").write_text("42")
-        with pytest.raises(Transient, match=r"process 42 \(at"), alone(tmp_path, "worker"):
-            pass
+        assert (tmp_path / "worker.lock").read_text() == str(os.getpid())
 
 
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from umbel.connectors import Webhook, source
 from umbel.datasets import dataset, field
 from umbel.dtypes import Decimal, Embedding, between, oneof, regex, struct
 from umbel.errors import InvalidType, InvalidValue
-from umbel.formats.chunks import MAX_ROW
 from umbel.runtime.batch import drain
 from umbel.serving.ingestion import taken
 from umbel.testing import MockClient, log
@@ -186,13 +185,3 @@ def test_instants_of_numpy_are_sent_as_instants() -> None:
     assert columns(pd.DataFrame({"v": nested}))["v"] == [["1970-01-01T00:00:01", "2026-03-01T00:00:00", None]]
     with pytest.raises(InvalidType, match="timedelta64"):
         columns(pd.DataFrame({"v": pd.Series([np.array([1], "m8[ns]")])}))
-
-
-def test_a_row_may_be_as_long_as_for_a_server() -> None:
-    client, texts = MockClient(), ["x" * (MAX_ROW + 1), "x" * (MAX_ROW - 100)]
-    client.commit("test", datasets=[events(str)])
-    long, short = (pd.DataFrame({"i": [1], "v": [text], "at": [NIGHT]}) for text in texts)
-    with pytest.raises(InvalidValue, match=rf"a row of \d+ bytes is longer than {MAX_ROW}"):
-        client.log("web", "e", long)
-    client.log("web", "e", short)
-    assert len(client.get_dataset_df("E")) == 1
