@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import orjson
+import polars as pl
 import pytest
 
 from tests.comparing import assert_rows
@@ -23,6 +24,7 @@ from umbel.runtime.commit import commit
 from umbel.runtime.recovery.backup import BackupReport, backup
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
+from umbel.types.schema import SEQ, WEIGHT
 
 AT_ONCE = 50
 """Rows of one request."""
@@ -157,9 +159,15 @@ def answers(deployed: Deployed, rows: int) -> list[Any]:
     graph = place.graph(place.catalog.latest())
     for name in ("Tiers", "Largest", "Totals"):
         node = graph.branch("trial").outputs[name]
-        found.append(place.changes.read(node).height if node.is_logged else sorted(map(place.store.state_ids, (0, 1))))
+        found += net(place.changes.read(node)) if node.is_logged else [sorted(map(place.store.state_ids, (0, 1)))]
     changes = deployed.changes("Priced").drop("_seq")
     return [*found, *sorted(map(repr, changes.rows()))]
+
+
+def net(changes: pl.DataFrame) -> list[str]:
+    """Return what changes come to: how many corrections there are depends on which rows came together."""
+    summed = changes.group_by(pl.exclude(SEQ, WEIGHT)).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+    return sorted(map(repr, summed.rows()))
 
 
 def run(folder: Path, restores: int, chance: random.Random) -> None:
