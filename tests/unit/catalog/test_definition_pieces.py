@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -25,24 +24,12 @@ from umbel.definitions.serde import dump
 from umbel.errors import Conflict, Damaged
 
 
-@meta(owner="owner@umbel.dev")
+@meta(owner="tests@example.com")
 @dataset
 class Person:
     uid: int = field(key=True)
     name: str
     at: datetime
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'catalog.db'}"
-
-
-@pytest.fixture
-def catalog(url: str) -> Iterator[Catalog]:
-    opened = Catalog(url)
-    yield opened
-    opened.close()
 
 
 def fields(changed: int = -1, size: int = 200) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,18 +25,6 @@ OWN = {
     "tokens.id", "tokens.role", "verdicts.function", "verdicts.row",
 }  # fmt: skip
 """Columns of names that umbel makes, or that are checked before: of datasets and fields, 200 bytes."""
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'catalog.db'}"
-
-
-@pytest.fixture
-def catalog(url: str) -> Iterator[Catalog]:
-    opened = Catalog(url)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("text", [CJK * 1100, f"{'f' * 1100}\0", "\ud800", "a\0b", CJK * 342])
