@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -12,7 +14,7 @@ import orjson
 import polars as pl
 
 from umbel.types.json_values import SPECIAL
-from umbel.types.raw import Raw, rejects
+from umbel.types.raw import Raw, joined, may_join, rejects
 
 _SPECIAL = {number: text for text, number in SPECIAL.items()}
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
@@ -61,6 +63,57 @@ class RawBatch:
         """Return the indexes of numbered rows, all of them of this batch."""
         steps = numbers - self.first
         return steps if self.steps is None else self.steps.search_sorted(steps)
+
+
+def joined_batches(batches: Iterable[RawBatch]) -> Iterator[RawBatch]:
+    """Yield batches of a source, with those that follow each other and are alike joined."""
+    parts, last = list[RawBatch](), -1
+    for batch in batches:
+        if parts and (batch.first <= last or not _may_join(parts[0], batch)):
+            yield _joined(parts)
+            parts = []
+        parts.append(batch)
+        height = batch.raw.frame.height
+        last = batch.first + (height if batch.steps is None else max(batch.steps, default=0))
+    if parts:
+        yield _joined(parts)
+
+
+def _may_join(batch: RawBatch, other: RawBatch) -> bool:
+    """Return whether rows of two batches may be in one."""
+
+    def is_plain(each: RawBatch) -> bool:
+        return each.request is None and each.partitions is None and not each.counts and not each.is_damage
+
+    return is_plain(batch) and is_plain(other) and may_join(batch.raw, other.raw)
+
+
+def _joined(parts: Sequence[RawBatch]) -> RawBatch:
+    if len(parts) == 1:
+        return parts[0]
+    first, found = parts[0].first, _Joined(parts)
+    numbers = (part.numbers(pl.int_range(part.raw.frame.height, eager=True)) - first for part in parts)
+    return RawBatch(joined([part.raw for part in parts]), first, found.where, found.text, steps=pl.concat(numbers))
+
+
+class _Joined:
+    """The positions and bytes of rows of several batches."""
+
+    def __init__(self, parts: Sequence[RawBatch]) -> None:
+        self._parts = parts
+        self._starts = [0, *accumulate(part.raw.frame.height for part in parts)]
+
+    def where(self, row: int) -> str:
+        part, own = self._found(row)
+        return part.where(own)
+
+    def text(self, row: int) -> bytes:
+        part, own = self._found(row)
+        return part.text(own)
+
+    def _found(self, row: int) -> tuple[RawBatch, int]:
+        number = bisect_right(self._starts, row) - 1
+        return self._parts[number], row - self._starts[number]
 
 
 @dataclass(slots=True)

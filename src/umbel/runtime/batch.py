@@ -28,7 +28,7 @@ from umbel.runtime.changelogs import ChangeLogPart, Dues
 from umbel.runtime.dead_letters import DROPPED, DeadLetters
 from umbel.runtime.deployment import JOB, LIMIT, MOST, RETAINED_FOR, Deployment
 from umbel.runtime.guard import WorkerGuard
-from umbel.runtime.intake import Intake, landmarks, may_open_at_once, take_in
+from umbel.runtime.intake import Intake, groups_of, landmarks, may_open_at_once, take_in
 from umbel.runtime.journal_ends import ENDS, ends_of, reached
 from umbel.runtime.letters import Letters
 from umbel.runtime.limits import Limits
@@ -49,7 +49,7 @@ TAILED = 2 << 20
 log = logging.getLogger("umbel.work")
 
 Counts = Mapping[tuple[str, str], int]
-_Part = list[tuple[int, PlannedSplit]]
+_Part = list[tuple[int, Sequence[PlannedSplit]]]
 
 
 @dataclass(slots=True)
@@ -219,20 +219,20 @@ class MicroBatch:
             letters: gets the rows that functions rejected.
         """
         watermarks, parts, others = self.time.watermarks(self.graph), list[_Part](), _Part()
-        for number, split in enumerate(self.plan.splits):
-            if may_open_at_once(self.deployment, self.plan.revision, split):
-                parts.append([(number, split)])
+        for number, group in enumerate(groups_of(self.deployment, self.plan)):
+            if may_open_at_once(self.deployment, self.plan.revision, group[0]):
+                parts.append([(number, group)])
             else:
-                others.append((number, split))
+                others.append((number, group))
 
         def read(part: _Part) -> tuple[Letters, list[tuple[int, Intake]]]:
             guard = WorkerGuard(self.deployment, has_thread=True)
             reading = partial(take_in, self.deployment, self.plan, watermarks=watermarks, guard=guard)
             found = [
                 (number, each)
-                for number, split in part
+                for number, group in part
                 for each in postponing.answered(
-                    self.deployment, self.plan.revision, split, reading(split, waiting=self.waiting)
+                    self.deployment, self.plan.revision, group[0], reading(group, waiting=self.waiting)
                 )
             ]
             return Letters.of(guard), found

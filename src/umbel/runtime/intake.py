@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,7 @@ from umbel.catalog.late_records import LATE
 from umbel.catalog.replays import Replays
 from umbel.connectors.splits import Landmark
 from umbel.definitions.records import DatasetDefinition
-from umbel.formats.raw_batch import RawBatch
+from umbel.formats.raw_batch import RawBatch, joined_batches
 from umbel.functions.guarding import guarded
 from umbel.graph.stages import StageOutput, emit
 from umbel.ingestion.isolation import RowIsolation
@@ -37,11 +38,15 @@ from umbel.types.validate import Validated
 
 ROWS_AT_ONCE = 1_000_000
 DEAD_AT_ONCE = 10_000
+SMALL_SPLIT = 128 << 10
+"""Bytes of a split that may be read together with those beside it: each read alone costs as much as a thousand rows."""
+TOGETHER = 1 << 20
+"""Bytes of the splits that are read together."""
 
 
 @dataclass(slots=True)
 class Intake:
-    """The result of some rows of a split.
+    """The result of some rows of a split, or of a group of them.
 
     Args:
         name: unique in the batch; the same at each run.
@@ -90,29 +95,29 @@ class Intake:
 def take_in(
     deployment: Deployment,
     plan: BatchPlan,
-    split: PlannedSplit,
+    group: Sequence[PlannedSplit],
     watermarks: Mapping[str, datetime],
     guard: WorkerGuard,
     waiting: frozenset[str] = frozenset(),
 ) -> Iterator[Intake]:
-    """Read a split; yield the result of some rows at a time.
+    """Read a group of splits; yield the result of some rows at a time.
 
     Args:
         deployment: the deployment.
         plan: has the revision of the definitions, and the latest event time of live sources.
-        split: the split to read.
+        group: the splits to read, as of `groups_of`.
         watermarks: of each source as of the batch before; older rows are too late.
         guard: calls user functions.
         waiting: the state ids of the operators that do not run yet.
     """
-    graph = deployment.graph(plan.revision, waiting)
+    graph, split = deployment.graph(plan.revision, waiting), group[0]
     dataset = graph.datasets[split.dataset]
     source = source_of(deployment, plan.revision, split)
     latest = None if plan.latest is None or not source.is_live else EPOCH + timedelta(microseconds=plan.latest)
     entry, bounds = graph.entries[split.dataset], Bounds(watermarks.get(source.key), latest, deployment.late)
-    intake, number = _fresh(source, split, 0), 0
+    intake, number = _fresh(source, group, 0), 0
     erased = erased_everywhere(deployment, plan.revision)
-    for batch in _opened(deployment, source, split.split, requested(source.definition, dataset)):
+    for batch in _opened(deployment, source, group, requested(source.definition, dataset)):
         with guarded(guard):
             changes = _judged(dataset, source, batch, intake, bounds)
         accepted = erased.without(split.dataset, changes)
@@ -125,8 +130,32 @@ def take_in(
         if intake.counts["rows"] >= ROWS_AT_ONCE or len(intake.dead) >= DEAD_AT_ONCE:
             yield intake
             number += 1
-            intake = _fresh(source, split, number)
+            intake = _fresh(source, group, number)
     yield intake
+
+
+def groups_of(deployment: Deployment, plan: BatchPlan) -> list[Sequence[PlannedSplit]]:
+    """Return the splits of a plan in groups, the same at each run.
+
+    Small ones of a source that follow each other are read together.
+    """
+    groups, size = list[list[PlannedSplit]](), 0
+    for split in plan.splits:
+        size += split.size
+        if groups and size <= TOGETHER and _may_follow(deployment, plan.revision, groups[-1][-1], split):
+            groups[-1].append(split)
+        else:
+            groups.append([split])
+            size = split.size
+    return list(groups)
+
+
+def _may_follow(deployment: Deployment, revision: int, before: PlannedSplit, split: PlannedSplit) -> bool:
+    return (
+        max(before.size, split.size) <= SMALL_SPLIT
+        and (before.dataset, before.source, before.is_replay) == (split.dataset, split.source, False)
+        and may_open_at_once(deployment, revision, split)
+    )
 
 
 def may_open_at_once(deployment: Deployment, revision: int, split: PlannedSplit) -> bool:
@@ -151,19 +180,20 @@ def landmarks(deployment: Deployment, plan: BatchPlan) -> dict[str, list[Landmar
 
 
 def _opened(
-    deployment: Deployment, source: OpenedSource, split: Mapping[str, Any], columns: Mapping[str, DType]
+    deployment: Deployment, source: OpenedSource, group: Sequence[PlannedSplit], columns: Mapping[str, DType]
 ) -> Iterator[RawBatch]:
-    """Return the rows of a split of a source, or of its dead letters."""
-    if "replay" in split:
-        return replayed(Replays(deployment.catalog), source, split, columns)
-    return source.open(split, columns)
+    """Return the rows of splits of a source, or of its dead letters."""
+    if group[0].is_replay:
+        return replayed(Replays(deployment.catalog), source, group[0].split, columns)
+    opened = chain.from_iterable(source.open(each.split, columns) for each in group)
+    return opened if len(group) == 1 else joined_batches(opened)
 
 
-def _fresh(source: OpenedSource, split: PlannedSplit, number: int) -> Intake:
+def _fresh(source: OpenedSource, group: Sequence[PlannedSplit], number: int) -> Intake:
     from umbel.functions.fingerprint import fingerprint
 
-    name = f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}"
-    partition = "" if split.is_replay else source.reading.partition_of(split.split)
+    name = f"{fingerprint(source.key, *(sorted(map(str, each.split.items())) for each in group))}-{number}"
+    partition = "" if group[0].is_replay else source.reading.partition_of(group[0].split)
     return Intake(name, source.key, partition, source.dataset)
 
 

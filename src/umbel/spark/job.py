@@ -24,6 +24,7 @@ from umbel.graph import threads
 from umbel.runtime import postponing, retries
 from umbel.runtime.batch import TAILED, BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
+from umbel.runtime.intake import groups_of
 from umbel.runtime.maintenance import Maintenance
 from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
@@ -191,12 +192,9 @@ class LiveJob:
             watermarks=watermarks,
             waiting=batch.waiting,
         )
-        batch_report, splits, slots = (
-            BatchReport(),
-            len(batch.plan.splits),
-            self._session.sparkContext.defaultParallelism,
-        )
-        numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
+        batch_report, slots = BatchReport(), self._session.sparkContext.defaultParallelism
+        groups = len(groups_of(batch.deployment, batch.plan))
+        numbers = self._session.range(0, groups, numPartitions=min(groups, slots))
         stage = reading(context, batch.plan.number)
         try:
             reports = later_stages(mapped(numbers, stage, yields=False), graph, context)

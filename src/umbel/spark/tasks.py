@@ -119,24 +119,25 @@ def _with_folder(folder: str) -> None:
 def reading(context: BatchContext, plan: int) -> Task:
     """Return stage 0: open splits, validate their rows, run row-wise operators.
 
-    The splits of the plan arrive as numbers.
+    The groups of splits of the plan arrive as numbers.
     """
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from umbel.graph.stages import add_seen
         from umbel.runtime.guard import WorkerGuard
-        from umbel.runtime.intake import take_in
+        from umbel.runtime.intake import groups_of, take_in
         from umbel.runtime.postponing import answered
         from umbel.spark.packets import announced, batches
 
         deployment, seen = context.opened(), dict[int, datetime]()
         planned = deployment.plans().read(plan)
+        groups = groups_of(deployment, planned)
         for batch in arrived:
             for number in batch.column(0).to_pylist():
                 guard = WorkerGuard(deployment, context.limits)
-                split = planned.splits[number]
-                read = take_in(deployment, planned, split, context.watermarks, guard, context.waiting)
-                for taken in answered(deployment, planned.revision, split, read):
+                group = groups[number]
+                read = take_in(deployment, planned, group, context.watermarks, guard, context.waiting)
+                for taken in answered(deployment, planned.revision, group[0], read):
                     summary = {"intake": taken.summary}
                     add_seen(seen, taken.output.seen)
                     yield from batches(posted(deployment, context, taken.output, summary, f"0-{taken.name}"))

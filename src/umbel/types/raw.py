@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import polars as pl
@@ -52,6 +52,34 @@ class Raw:
     truncations: Mapping[int, datetime] = field(default_factory=dict)
     objects: Sequence[Any] | None = None
     is_sparse: bool = False
+
+
+def may_join(raw: Raw, other: Raw) -> bool:
+    """Return whether rows are of one form, so that `joined` takes both."""
+
+    def form(each: Raw) -> tuple[Any, ...]:
+        missing = each.starts is None, each.replaces is None, each.objects is None
+        return each.frame.schema, each.is_sparse, *missing
+
+    return form(raw) == form(other) and raw.frame.width > 0 and pl.Object not in raw.frame.dtypes
+
+
+def joined(parts: Sequence[Raw]) -> Raw:
+    """Return the rows of several parts, in order; all of one form."""
+    at = [0, *accumulate(part.frame.height for part in parts)]
+    each = list(zip(at, parts, strict=False))
+    starts = [part.starts for part in parts if part.starts is not None]
+    replaces = [part.replaces for part in parts if part.replaces is not None]
+    return Raw(
+        pl.concat([part.frame for part in parts]),
+        pl.concat([part.rejects.with_columns(pl.col("row") + begin) for begin, part in each]),
+        {begin + row: instant for begin, part in each for row, instant in part.deletions.items()},
+        pl.concat(starts) if starts else None,
+        pl.concat(replaces) if replaces else None,
+        {begin + row: instant for begin, part in each for row, instant in part.truncations.items()},
+        None if parts[0].objects is None else [row for part in parts for row in part.objects or ()],
+        parts[0].is_sparse,
+    )
 
 
 def from_records(
