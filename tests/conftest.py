@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 SPARK = ("spark", "conformance")
-"""The folders whose tests share a Spark session; they run in one process, since a session costs seconds."""
+"""The folders whose tests share a Spark session; they run in one process with others that use it: it costs seconds."""
 SCENARIOS = "scenarios"
 """The folder whose tests start processes of their own; they run in one process, another one than those of Spark."""
 CONNECTORS = "connectors"
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of Spark in one process and begin with them: they take longest."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if folder in (*SPARK, SCENARIOS):
+        if folder in (*SPARK, SCENARIOS) or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
         if folder == CONTRACTS and "s3" in item.nodeid:

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Callable
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,12 +37,23 @@ def fetched(description: Path) -> Path:
     Args:
         description: an Ivy module.
     """
-    folder = CACHE / f"{description.stem}-{sha256(description.read_bytes()).hexdigest()[:12]}"
+    name = f"{description.stem}-{sha256(description.read_bytes()).hexdigest()[:12]}"
+    return made_once(name, lambda folder: _fetch(description, folder))
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, which is made where no test has made it before.
+
+    Args:
+        name: of the folder, for what is in it.
+        make: makes it; one process at a time.
+    """
+    folder = CACHE / name
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{folder.name}.lock").open("w") as lock:
+    with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / ".complete").exists():
-            _fetch(description, folder)
+            make(folder)
             (folder / ".complete").touch()
     return folder
 

@@ -165,7 +165,7 @@ def differences(made: Deployed, tables: Any) -> list[Any]:
     ("make", "first"),
     [
         pytest.param(IcebergTables, 100_000, id="iceberg", marks=pytest.mark.nightly),
-        pytest.param(StreamedTables, 100_000, id="streamed"),
+        pytest.param(StreamedTables, 20_000, id="streamed"),
         pytest.param(HudiTables, 100_000, id="hudi", marks=pytest.mark.nightly),
         *(
             pytest.param(each, 1_000_000, id=f"a million rows of {each.__name__}", marks=pytest.mark.nightly)

@@ -66,7 +66,7 @@ def test_a_row_with_an_old_timestamp_comes_back_after_a_restart(
         assert letters(made) == []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_any_changes_with_timestamps_of_any_clock(
     mysql_server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

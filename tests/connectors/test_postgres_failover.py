@@ -97,7 +97,7 @@ def reasons(made: Any) -> str:
     return "\n".join(each.reason for each in letters(made))
 
 
-@pytest.mark.parametrize("is_beyond", [False, True])
+@pytest.mark.parametrize("is_beyond", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_standby_that_lacks_what_was_read_is_reported(primary: Server, tmp_path: Path, *, is_beyond: bool) -> None:
     """Even if its log has become longer than the one that was read: it has other changes at the same positions."""
     with postgres.standby_of(primary) as standby, deployed(tmp_path, native(primary)) as made:
@@ -131,7 +131,7 @@ def test_a_standby_that_lacks_the_log_of_the_slot_is_reported(primary: Server, t
             assert "hint: commit the dataset as a new version" in reasons(made)
 
 
-@pytest.mark.parametrize("by_failover", [False, True])
+@pytest.mark.parametrize("by_failover", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_slot_made_again_is_reported(primary: Server, tmp_path: Path, *, by_failover: bool) -> None:
     """It begins where it was made: the changes before that would be missing."""
     with deployed(tmp_path, native(primary)) as made, postgres.standby_of(primary) as standby:

@@ -46,7 +46,7 @@ def flushed(found: Deployed) -> None:
         maintain(shard, flush_bytes=1)
 
 
-@pytest.mark.parametrize("place", ["bucket", "folder", "other folder"])
+@pytest.mark.parametrize("place", ["bucket", "folder", pytest.param("other folder", marks=pytest.mark.nightly)])
 def test_what_is_restored_goes_on_and_ends_equal(
     shop: Shop, repository: Repository, tmp_path: Path, place: str
 ) -> None:

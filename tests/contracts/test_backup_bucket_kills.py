@@ -51,7 +51,7 @@ def killed(point: str, *arguments: str) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_killed_backup_is_none_and_the_next_one_uses_what_it_wrote(
     shop: Shop, beside: Repository, tmp_path: Path, stride: int
 ) -> None:

@@ -33,6 +33,8 @@ from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 Place = Callable[[int], int]
 PARTS = 10
 """How many tests the law is cut into, so that several processes can share it; each draws examples of its own."""
+OFTEN = 4
+"""How many of them are not of `make nightly` alone."""
 
 
 def changes(world: World, program: Program, dataset: str) -> Counter[tuple[Any, ...]]:
@@ -143,7 +145,9 @@ def check_one_of(values: list[Any], expected: list[list[Any]], what: str) -> Non
         assert_rows(values, expected[0], 1e3, what)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.nightly if part >= OFTEN else ()) for part in range(PARTS)]
+)
 @given(program=programs(), seed=st.integers(0, 2**32), points=st.lists(st.integers(0, 400), max_size=3))
 @examples(
     500 // PARTS, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import os
+import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.jars import fetched, java
+from tests.jars import fetched, java, made_once
 from tests.scenarios.server import HOST, free_port
 from tests.servers.certificates import Authority
 from tests.servers.missing import missing
@@ -27,6 +30,7 @@ PATIENCE = 300.0
 TAKEN = 30.0
 """Seconds in which a port that is taken may become free."""
 USER, PASSWORD = "reader", "only-for-tests"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 LOGGING = """<Configuration status="WARN"><Appenders><Console name="C" target="SYSTEM_OUT"/></Appenders>
 <Loggers><Root level="WARN"><AppenderRef ref="C"/></Root></Loggers></Configuration>"""
 SETTINGS = """
@@ -324,15 +328,24 @@ class Broker:
         }
         self._settings.write_text(SETTINGS.format(**ports, **names, **encrypted) + self._certificates())
         (self.folder / "log4j2.xml").write_text(LOGGING)
-        cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-        options = ["format", "-t", cluster.replace("-", "x"), "-c", str(self._settings)]
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        facts = "\n".join([self.jars.name, SETTINGS, USER, PASSWORD, *SCRAM])
+        formatted = made_once(f"kafka-data-{sha256(facts.encode()).hexdigest()[:12]}", self._make_data)
+        shutil.copytree(formatted, self.folder / "data", ignore=shutil.ignore_patterns(".complete"))
+        properties = self.folder / "data" / "meta.properties"  # each broker is a cluster of its own
+        properties.write_text(re.sub("(?m)^cluster.id=.*$", f"cluster.id={_new_cluster()}", properties.read_text()))
+
+    def _make_data(self, into: Path) -> None:
+        """Make the data of a new broker; they are alike for all, and take as long as its start."""
+        shutil.rmtree(into, ignore_errors=True)
+        options = ["format", "-t", _new_cluster(), "-c", str(self._settings)]
+        for mechanism in SCRAM:
             options += ["--add-scram", f"{mechanism}=[name={USER},password={PASSWORD}]"]
         done = subprocess.run(
             [*self._java(), "kafka.tools.StorageTool", *options], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise OSError(f"the broker's folder cannot be made:\n{(done.stdout + done.stderr)[-3000:]}")
+        shutil.move(self.folder / "data", into)
 
     def _certificates(self) -> str:
         """Write the certificates of the encrypted listeners; return their settings."""
@@ -352,6 +365,11 @@ class Broker:
             return bool(self.admin.list_topics(timeout=2).brokers)
         except KafkaException:
             return False
+
+
+def _new_cluster() -> str:
+    """Return the identity of a new cluster."""
+    return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "x")
 
 
 def _done(futures: Mapping[Any, Any]) -> None:

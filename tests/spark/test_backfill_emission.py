@@ -104,7 +104,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, failing: str) -> list[tuple[int, st
     return emitted
 
 
-@pytest.mark.parametrize("failing", ["never", "before", "after"])
+@pytest.mark.parametrize("failing", ["never", "before", pytest.param("after", marks=pytest.mark.nightly)])
 def test_results_come_in_steps_as_if_the_watermark_came_by(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:

@@ -121,7 +121,10 @@ def posted(frame: pd.DataFrame) -> bytes:
     return taken(json.dumps(body, allow_nan=False).encode()).payload
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly if number % 3 else ()) for number, name in enumerate(TYPES)],
+)
 def test_a_value_is_taken_in_process_as_by_a_server(name: str, tmp_path: Path) -> None:
     made, client, deployed = events(TYPES[name]), MockClient(), Deployed(tmp_path / "umbel")
     client.commit("test", datasets=[made])
