@@ -64,6 +64,9 @@ class FileListing(Protocol):
         A storage that cannot tell reads what there is.
         """
 
+    def fetch_ahead(self, files: Sequence[StoredFile]) -> None:
+        """Fetch small files that are read next, several at once; errors wait until then."""
+
     def spelled(self, stamp: Stamp) -> str:
         """Describe a stamp."""
 
@@ -173,6 +176,13 @@ class FileSource(SplitSource):
             left[known.begun[0]] = max(1, left[known.begun[0]] - known.begun_bytes)
         return SourceLag(bytes=sum(left.values()))
 
+    def open_all(self, splits: Sequence[Split], requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        stored = [self._stored(split) for split in splits]
+        if len(stored) > 1:
+            self.store.fetch_ahead([each for split, each in zip(splits, stored, strict=True) if "changed" not in split])
+        for split, each in zip(splits, stored, strict=True):
+            yield from self._rows(split, each, requested, exact=exact)
+
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a split.
 
@@ -184,10 +194,19 @@ class FileSource(SplitSource):
         Raises:
             Transient: the file exists and cannot be read.
         """
-        name, stamp = printable(str(split["file"])), split.get("stamp")
+        return self._rows(split, self._stored(split), requested, exact=exact)
+
+    def _stored(self, split: Split) -> StoredFile:
+        stamp = split.get("stamp")
         stored = self.store.file(str(split["file"]), tuple(stamp) if stamp else None)
         if isinstance(stored, LocalFile) and not split["begin"] and split["end"] and not is_packed(stored):
-            stored = replace(stored, may_grow=self.format == "json" or isinstance(self.format, CSV))
+            return replace(stored, may_grow=self.format == "json" or isinstance(self.format, CSV))
+        return stored
+
+    def _rows(
+        self, split: Split, stored: StoredFile, requested: Mapping[str, DType], *, exact: bool
+    ) -> Iterator[RawBatch]:
+        name = printable(str(split["file"]))
         part = FilePart(stored, name, int(split["begin"]), split["end"], Anchor(*split.get("anchor", ())))
         number = (int(split["number"]) << FILE_SHIFT) + part.begin
         if "changed" in split:

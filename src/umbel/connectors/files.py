@@ -7,6 +7,7 @@ underscore, and names in `.tmp` or `.part`, are skipped.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +19,7 @@ from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
 from umbel.errors import InvalidValue
 from umbel.formats.avro_blocks import avro
 from umbel.formats.declarations import CSV, check_format, letters_of
-from umbel.formats.stored import LocalFile, Stamp, stamp_of
+from umbel.formats.stored import LocalFile, Stamp, StoredFile, stamp_of
 
 if TYPE_CHECKING:
     from umbel.connectors.file_source import FileSource
@@ -169,6 +170,9 @@ class Folder:
 
     def file(self, name: str, stamp: Stamp | None) -> LocalFile:
         return LocalFile(Path(self.path, name), stamp)
+
+    def fetch_ahead(self, files: Sequence[StoredFile]) -> None:
+        """Fetch nothing: the files are of this machine."""
 
     def spelled(self, stamp: Stamp) -> str:
         return f"{stamp[0]} bytes, modified at {datetime.fromtimestamp(stamp[1] / 1e6, UTC).isoformat()}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
@@ -13,13 +14,15 @@ from pathlib import PurePosixPath
 from typing import IO, Any, ClassVar
 
 from umbel.errors import InvalidValue, PackageError, Transient
-from umbel.formats.stored import FileLostError, Stamp
+from umbel.formats.stored import FileLostError, Stamp, StoredFile
 
 LISTED_AT_ONCE = 100_000
 """Names looked at in one listing: a hundred requests."""
 PAGE = 1000
 WHOLE_BYTES = 1 << 20
 """An object up to this size is read with one request."""
+AT_ONCE = 16
+"""Small objects that are fetched at once: a request takes some 20 ms, and the rows of it less than one."""
 BLOCK = 256 << 10
 """Bytes of the smallest request for a part of a larger object."""
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}
@@ -95,6 +98,14 @@ class Objects:
 
     def file(self, name: str, stamp: Stamp | None) -> ObjectFile:
         return ObjectFile(self, name, stamp)
+
+    def fetch_ahead(self, files: Sequence[StoredFile]) -> None:
+        def fetch(file: StoredFile) -> None:
+            with suppress(OSError, FileLostError, Transient):  # it is fetched again where it is read
+                file.open().close()
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(fetch, files))
 
     def spelled(self, stamp: Stamp) -> str:
         return f"{stamp[0]} bytes, version {stamp[1] & 0xFFFFFFFF:08x}"

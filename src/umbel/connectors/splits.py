@@ -68,6 +68,11 @@ class SplitSource(Protocol):
             exact: True if only these columns are returned.
         """
 
+    def open_all(self, splits: Sequence[Split], requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        """Yield the rows of several splits, in order; they may be fetched at once."""
+        for split in splits:
+            yield from self.open(split, requested, exact=exact)
+
     opens_at_once: ClassVar[bool] = False
     """True if several splits may be read at once in threads of a process: `open` shares nothing that changes."""
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -185,7 +184,7 @@ def _opened(
     """Return the rows of splits of a source, or of its dead letters."""
     if group[0].is_replay:
         return replayed(Replays(deployment.catalog), source, group[0].split, columns)
-    opened = chain.from_iterable(source.open(each.split, columns) for each in group)
+    opened = source.open([each.split for each in group], columns)
     return opened if len(group) == 1 else joined_batches(opened)
 
 
