@@ -28,7 +28,7 @@ from benchmarks.data import CACHE
 from benchmarks.figure import Figure, readable
 from benchmarks.live import Counts, counted, run_until
 from benchmarks.pipelines_data import DAY, LATE, MINUTE, NOW, in_parts
-from benchmarks.process import GIB, measure, memory_of
+from benchmarks.process import GIB, disk_of, measure, memory_of
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -154,8 +154,7 @@ def _run(deployment: Deployment, expected: int) -> tuple[list[tuple[float, int, 
         nonlocal rows, late
         rows += counted(counts, "rows")
         late += counted(counts, "late")
-        files = (deployment.directory / "store").rglob("*")
-        state = sum(path.stat().st_blocks * 512 for path in files if path.is_file())
+        state = disk_of(deployment.directory / "store")
         batches.append((time.monotonic(), rows, memory_of(psutil.Process())[2], state))
         return rows >= expected
 

@@ -21,6 +21,7 @@ import polars as pl
 
 from benchmarks.live import Counts, counted, run_until
 from benchmarks.pipelines_data import NOW
+from benchmarks.process import disk_of
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -109,7 +110,7 @@ def main(pipeline: str, folder: str, by_hand: str, values: str, how: str = "proc
         module = f"benchmarks.pipelines_{pipeline}"
         slots = 0 if how == "process" else int(how.partition("-")[2] or SLOTS)
         deployment, seconds, rows = processed(umbel, Path(folder), module, slots)
-        disk = sum(path.stat().st_blocks * 512 for path in umbel.rglob("*") if path.is_file())
+        disk = disk_of(umbel)
         write_values(deployment, Path(by_hand), Path(values))
         deployment.store.close()  # its maintenance may still write, while the folder is deleted
         print(json.dumps({"seconds": seconds, "rows": rows, "disk": disk}))

@@ -9,7 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from stat import S_ISREG
 
 import psutil
 
@@ -54,6 +57,16 @@ def measure(module: str, *arguments: str) -> Measured:
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, [module, *arguments], output)
     return Measured(json.loads(output.splitlines()[-1]), watch.rss, watch.pss, tuple(watch.samples))
+
+
+def disk_of(folder: Path) -> int:
+    """Return the bytes that the files of a folder take on the disk; it may change meanwhile."""
+    found = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # merges delete files
+            facts = path.stat()
+            found += facts.st_blocks * 512 if S_ISREG(facts.st_mode) else 0
+    return found
 
 
 class Watch(threading.Thread):

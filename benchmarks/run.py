@@ -49,13 +49,19 @@ def main(requested: list[str]) -> int:
         raise SystemExit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 140)
     _warm_up()
-    results: dict[str, list[Figure]] = {}
+    results, failed = dict[str, list[Figure]](), list[str]()
     for name in requested or known:
         with console.status(f"{name} …"):
             begun = time.monotonic()
-            results[name] = in_own_process(name)
-        console.print(f"[dim]{name}: {time.monotonic() - begun:.0f} s[/dim]")
+            try:
+                results[name] = in_own_process(name)
+            except subprocess.CalledProcessError:  # its error is above
+                failed.append(name)
+        took = f"{time.monotonic() - begun:.0f} s"
+        console.print(f"[red]{name}: failed after {took}[/red]" if name in failed else f"[dim]{name}: {took}[/dim]")
     console.print(table(results))
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}; to run them again: python -m benchmarks.run {' '.join(failed)}")
     if not requested:
         RESULTS.write_text(json.dumps(record(results), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return sum(figure.is_reached is False for figures in results.values() for figure in figures)

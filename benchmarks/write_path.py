@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.data import transactions
 from benchmarks.figure import Figure
 from benchmarks.live import Counts, run_until
-from benchmarks.process import GIB, Measured, measure
+from benchmarks.process import GIB, Measured, disk_of, measure
 
 SLOTS = 2
 
@@ -84,7 +84,7 @@ def stream(folder: str, place: Path) -> dict[str, float]:
     (first, before), (last, _) = finished[0], finished[-1]
     steady = (rows - before) / (last - first)
     report = {"rows": rows, "seconds": seconds, "batches": len(finished), "steady": steady, "first": first}
-    disk = sum(path.stat().st_blocks * 512 for path in place.rglob("*") if path.is_file())
+    disk = disk_of(place)
     deployment.store.close()  # its maintenance may still write, while the folder is deleted
     return {**report, "last": last, "disk": disk, "early": _rate(finished, 0), "late": _rate(finished, 2)}
 

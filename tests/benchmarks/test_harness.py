@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from benchmarks import run
 from benchmarks.data import transactions
 from benchmarks.figure import Figure, readable
-from benchmarks.process import measure
+from benchmarks.process import disk_of, measure
 from benchmarks.run import names, record, table
 
 
@@ -46,6 +47,42 @@ def test_the_table_and_the_record_hold_every_figure() -> None:
 
 def test_the_benchmarks_are_found_by_their_files() -> None:
     assert "baseline_spark" in names()
+
+
+def test_a_benchmark_that_fails_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def in_own_process(name: str) -> list[Figure]:
+        if name == "chain":
+            raise subprocess.CalledProcessError(1, name)
+        return [Figure(f"of {name}", 1.0, "ms")]
+
+    monkeypatch.setattr(run, "in_own_process", in_own_process)
+    monkeypatch.setattr(run, "names", lambda: ["backfill", "chain", "serving"])
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(run.aot_cache, "location", lambda: None)
+    with pytest.raises(SystemExit, match=r"failed: chain; to run them again: python -m benchmarks\.run chain"):
+        run.main([])
+    shown = capsys.readouterr().out
+    assert "of backfill" in shown
+    assert "of serving" in shown
+    assert not run.RESULTS.exists(), "a table that lacks some is no table"
+
+
+def test_the_disk_is_measured_while_files_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"x" * 8192)
+    (tmp_path / "folder").mkdir()
+    whole, known = disk_of(tmp_path), Path.rglob
+    assert whole == 2 * 8192
+
+    def deleted_after(folder: Path, pattern: str) -> list[Path]:
+        found = list(known(folder, pattern))
+        (tmp_path / "b").unlink()
+        return found
+
+    monkeypatch.setattr(Path, "rglob", deleted_after)
+    assert disk_of(tmp_path) == 8192
 
 
 def test_transactions_are_made_once_and_the_same(tmp_path: Path) -> None:
