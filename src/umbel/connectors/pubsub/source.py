@@ -20,12 +20,13 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.pubsub.client import DELETED_TOPIC, NoSubscription, PubSubClient, SubscriptionSettings
-from umbel.connectors.pubsub.seen import HARM, SeenIds, erase
+from umbel.connectors.pubsub.seen import SeenIds
 from umbel.connectors.pubsub.stream import MessageStream, PulledMessage
 from umbel.connectors.staged_messages import COUNTS, PLACE, REPORT, StagedMessage, StagedMessages, staged_frame
 from umbel.connectors.staged_source import IDENTITY
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import InvalidValue, UmbelError
+from umbel.log.environments import HARM, erase_environment
 from umbel.state import disk
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ class PubSubSource(StagedMessages):
 
     def _forget(self) -> None:
         """Delete what belongs to the topic that the source had before."""
-        erase(self.folder / "seen")
+        erase_environment(self.folder / "seen")
         before = self.stage.state()
         if "topic" in before and before.get("is_created"):
             project, _, topic = before["topic"].removeprefix("projects/").partition("/topics/")
@@ -352,7 +353,7 @@ class PubSubSource(StagedMessages):
         try:
             return self._caught_up()
         except HARM:
-            erase(self.folder / "seen")
+            erase_environment(self.folder / "seen")
             return self._caught_up()
 
     def _caught_up(self) -> SeenIds:
