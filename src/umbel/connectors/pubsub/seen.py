@@ -7,10 +7,12 @@ worker runs nothing is forgotten, for what it had not acknowledged is delivered 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from umbel.log.environments import open_environment
+from umbel.errors import Transient
+from umbel.log.environments import HARM, erase_environment, open_environment
 
 BUCKET = 1800.0
 """Seconds of reading after which ids go to another table."""
@@ -79,3 +81,23 @@ class SeenIds:
     def close(self) -> None:
         """Close the tables."""
         self._environment.close()
+
+
+@contextmanager
+def undamaged(folder: Path, title: str) -> Iterator[None]:
+    """Use ids for a block, and erase those that prove to be damaged.
+
+    The next attempt begins anew.
+
+    Args:
+        folder: with the tables.
+        title: of the source.
+
+    Raises:
+        Transient: they are damaged.
+    """
+    try:
+        yield
+    except HARM as error:
+        erase_environment(folder)
+        raise Transient(f"{title}: the ids of messages are damaged: {error}") from error

@@ -20,7 +20,7 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.pubsub.client import DELETED_TOPIC, NoSubscription, PubSubClient, SubscriptionSettings
-from umbel.connectors.pubsub.seen import SeenIds
+from umbel.connectors.pubsub.seen import SeenIds, undamaged
 from umbel.connectors.pubsub.stream import MessageStream, PulledMessage
 from umbel.connectors.staged_messages import COUNTS, PLACE, REPORT, StagedMessage, StagedMessages, staged_frame
 from umbel.connectors.staged_source import IDENTITY
@@ -211,7 +211,8 @@ class PubSubSource(StagedMessages):
     def _stage(self, session: _Session, messages: Sequence[PulledMessage]) -> None:
         """Stage messages that were not delivered before."""
         by_id = {each.id: each for each in messages}
-        known = session.seen.known(by_id)
+        with undamaged(self.folder / "seen", self.title):
+            known = session.seen.known(by_id)
         new = [each for each in by_id.values() if each.id not in known]
         session.duplicates += len(messages) - len(new)
         number = session.seen.part
@@ -220,7 +221,8 @@ class PubSubSource(StagedMessages):
             facts = {"topic": self._topic, **counts}
             frame = staged_frame([StagedMessage(each.data, PREFIX + each.id) for each in new])
             number, session.duplicates = self.stage.append(frame, facts).number, 0
-        session.seen.add(by_id, number, session.elapsed)
+        with undamaged(self.folder / "seen", self.title):
+            session.seen.add(by_id, number, session.elapsed)
         session.elapsed = 0.0
 
     def _note(self, session: _Session, *, is_current: bool) -> None:
