@@ -174,6 +174,27 @@ def test_ids_that_are_damaged_or_missing_are_reported(fake: FakePubSub, tmp_path
         assert numbers(made) == list(range(6000))
 
 
+def overwritten(tables: bytes, page: int = 4096) -> bytes:
+    """Return tables whose ids are overwritten, but not what tells of the tables."""
+    pages = [tables[at : at + page] for at in range(0, len(tables), page)]
+    return b"".join(pages[:2] + [each if b"clock" in each else b"garbage!" * (page // 8) for each in pages[2:]])
+
+
+def test_ids_that_prove_to_be_damaged_are_begun_anew(fake: FakePubSub, tmp_path: Path) -> None:
+    fake.longest = 0.5
+    with deployed(tmp_path, events()) as made:
+        subscribed(made, fake)
+        fake.publish("events", rows(0, 1000))
+        until(made, lambda: made.taken().get("Events") == 1000 and fake.waiting() == 0)
+        stop_polling(tmp_path)
+        file = stage_of(tmp_path).folder / "seen" / "data.mdb"
+        file.write_bytes(overwritten(file.read_bytes()))
+        fake.publish("events", rows(1000, 1010))
+        until(made, lambda: made.taken()["Events"] >= 1011, within=120)
+        assert sum("ids of messages were lost" in each for each in reasons(made)) == 1
+        assert numbers(made) == list(range(1010))
+
+
 def test_a_batch_that_is_slow(fake: FakePubSub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that wait to be staged are delivered to nobody else, for their deadline is extended."""
     monkeypatch.setattr(stream, "DEADLINE", 3)

@@ -1,12 +1,14 @@
 """Index of batch ids in an ingest log, for deduplication of repeated POSTs.
 
 An LMDB environment beside the segments maps the digest of each id to its record. It is written after the record is
-durable and stores the position up to which it covers the log, so after a crash it reads the remaining records. An id is
-stored as long as the segment with its record. A log whose clients send no ids has no such directory.
+durable and stores the position up to which it covers the log, so after a crash it reads the remaining records, and all of
+them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send no ids has no such
+directory.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,27 +17,27 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
+from umbel.log.environments import HARM, erase_environment, open_environment
 from umbel.log.records import Head, Receipt
 from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
 
 _LOCATION = struct.Struct("<QQQI")
 _THROUGH = b"through"
-_MAP_BYTES = 1 << 38
 _OPENING = threading.Lock()
 _OPEN: WeakValueDictionary[str, lmdb.Environment] = WeakValueDictionary()
+_log = logging.getLogger("umbel.log")
 
 
 class BatchIds:
     """The ids in one log. The caller of every method must have the log's lock."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory, self._folder = directory, directory / "ids"
         self._opened: lmdb.Environment | None = None
 
     @property
     def _environment(self) -> lmdb.Environment:
-        if self._opened is None:
-            self._opened = _open(self._directory / "ids")
+        self._opened = _open(self._folder)  # another user of it may have begun anew
         return self._opened
 
     def find(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
@@ -45,6 +47,14 @@ class BatchIds:
             end: the end of the log.
             digests: the ids to look up.
         """
+        requested = list(digests)
+        try:
+            return self._found(end, requested)
+        except HARM as error:
+            self._begin_anew(error)
+            return self._found(end, requested)
+
+    def _found(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
         self._catch_up(end)
         with self._environment.begin() as transaction:
             found = {digest: transaction.get(digest) for digest in digests}
@@ -59,12 +69,25 @@ class BatchIds:
 
     def forget(self, segment: Segment) -> None:
         """Delete the ids of records in a segment that is about to be deleted."""
-        if not (self._directory / "ids").is_dir():
+        if not self._folder.is_dir():
             return
         digests = [head.digest for head in segment.heads(PREAMBLE_BYTES, segment.path.stat().st_size) if head.digest]
-        with self._environment.begin(write=True) as transaction:
-            for digest in digests:
-                transaction.delete(digest)
+        try:
+            with self._environment.begin(write=True) as transaction:
+                for digest in digests:
+                    transaction.delete(digest)
+        except HARM as error:
+            self._begin_anew(error)
+
+    def _begin_anew(self, error: Exception) -> None:
+        """Erase the damaged ids: the next look at them reads those of all records again."""
+        _log.warning("the ids in %s are damaged, and read from its records again: %s", self._directory, error)
+        self._opened = None
+        with _OPENING:
+            found = _OPEN.pop(str(self._folder), None)
+            if found is not None:
+                found.close()
+            erase_environment(self._folder)
 
     def _catch_up(self, end: LogPosition) -> None:
         with self._environment.begin() as transaction:
@@ -91,7 +114,7 @@ def _open(directory: Path) -> lmdb.Environment:
     with _OPENING:
         found = _OPEN.get(str(directory))
         if found is None:
-            found = _OPEN[str(directory)] = lmdb.open(str(directory), map_size=_MAP_BYTES, lock=False)
+            found = _OPEN[str(directory)] = open_environment(directory)
         return found
 
 

@@ -104,10 +104,11 @@ class DurableStore(ShardedStore[Shard]):
 
         The catalog is read from time to time.
         """
-        if self._noted is None or time.monotonic() < self._noted_at:
+        noted = self._noted  # another thread may find meanwhile that the store was made
+        if noted is None or time.monotonic() < self._noted_at:
             return
         self._noted_at = time.monotonic() + NOTED_FOR
-        if self._noted() is not None:
+        if noted() is not None:
             self._miss()
 
     def _miss(self) -> None:

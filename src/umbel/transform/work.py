@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from umbel.formats.garbage import uncollected
 from umbel.isolation.process import ForkServer
 from umbel.transform.batches import BatchTransform, TransformedBatch
 from umbel.transform.configuration import loads
@@ -32,13 +32,8 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
     if lines.error:
         letter = Letter(0, bytes(lines.data), "read", "", "", "Damaged", lines.error)
         return Done(lines.name, b"", [letter], lines=1, records=1)
-    is_collecting = gc.isenabled()
-    gc.disable()  # the objects of a batch live until its end: to look through them is a tenth of the time
-    try:
+    with uncollected():  # the objects of a batch live until its end: to look through them is a tenth of the time
         return _transformed(transform, lines)
-    finally:
-        if is_collecting:
-            gc.enable()
 
 
 def _transformed(transform: BatchTransform, lines: Lines) -> Done:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from umbel.connectors.pubsub.seen import BUCKET, BUCKETS, HARM, SeenIds, erase
+from umbel.connectors.pubsub.seen import BUCKET, BUCKETS, SeenIds
+from umbel.log.environments import HARM, erase_environment
 
 
 @contextmanager
@@ -57,6 +58,6 @@ def test_a_damaged_file_is_an_error_and_no_crash(tmp_path: Path, content: bytes 
         with opened(tmp_path / "seen") as seen:
             assert seen.is_new, "an empty file is a new one"
     except HARM:
-        erase(tmp_path / "seen")
+        erase_environment(tmp_path / "seen")
         with opened(tmp_path / "seen") as seen:
             assert seen.known(["1"]) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,12 @@ import pytest
 
 from umbel.errors import Transient
 from umbel.log.appender import INDEX_BYTES, Appender
+from umbel.log.batch_ids import BatchIds
 from umbel.log.ingest import IngestLog
 from umbel.log.reading import IngestReader
 from umbel.log.records import Entry, digest_of
 from umbel.log.segments import directory_of, segments_in
+from umbel.log.tail import Tail
 
 
 def payloads(reader: IngestReader) -> list[bytes]:
@@ -136,4 +138,56 @@ def test_erased_rows_and_lost_records_are_no_other_rows(tmp_path: Path) -> None:
     (receipt,) = appender.append([Entry(sent[1], 2, 0, digest_of("a"))])
     assert receipt.is_duplicate
     assert not receipt.has_other_rows
+    appender.close()
+
+
+PAGE = 4096
+HARMS: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda _: b"",
+    "garbage": lambda data: b"garbage!" * (len(data) // 8),
+    "overwritten": lambda data: data[: 2 * PAGE] + b"garbage!" * ((len(data) - 2 * PAGE) // 8),
+    "zeroed": lambda data: data[: 2 * PAGE] + bytes(len(data) - 2 * PAGE),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_damaged_ids_are_read_from_the_records_again(tmp_path: Path, harm: str) -> None:
+    def batch(numbers: range) -> list[Entry]:
+        return [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in numbers]
+
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    appender.append(batch(range(500)))
+    appender.close()
+    file = directory / "ids" / "data.mdb"
+    file.write_bytes(HARMS[harm](file.read_bytes()))
+    appender, other = Appender(directory), BatchIds(directory)
+    assert [each.is_duplicate for each in appender.append(batch(range(400, 600)))] == [True] * 100 + [False] * 100
+    appender.append(batch(range(600, 610)))
+    assert other.find(Tail(directory).end(), [digest_of("605")])
+    assert all(each.is_duplicate for each in appender.append(batch(range(610))))
+    appender.close()
+    assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 610
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_segments_expire_where_the_ids_are_damaged(tmp_path: Path, harm: str) -> None:
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory, segment_bytes=2000)
+    for number in range(200):
+        appender.append([Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}"))])
+    appender.close()
+    file = directory / "ids" / "data.mdb"
+    file.write_bytes(HARMS[harm](file.read_bytes()))
+    reader = IngestReader(tmp_path, "w", "e")
+    deleted = reader.expire(1 << 60, Tail(directory).end())
+    assert deleted
+    appender = Appender(directory)
+    assert [
+        appender.append([Entry(b"[%d]" % each, 1, 0, digest_of(f"{each}"))])[0].is_duplicate for each in (0, 199)
+    ] == [
+        False,
+        True,
+    ]
     appender.close()

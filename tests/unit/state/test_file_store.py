@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -357,3 +358,16 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "access", access)
     with pytest.raises(InvalidValue, match="cannot be written"):
         open_store(f"file://{tmp_path}/db", 1)
+
+
+def test_another_thread_may_find_a_new_store_made(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads look into the catalog for a store that is not made yet, until one sees that it is."""
+    store.may_be("own", lambda: None)
+    now = time.monotonic() + 10
+
+    def clock() -> float:
+        store._noted = None  # as the other thread does it
+        return now
+
+    monkeypatch.setattr("umbel.state.durable.time.monotonic", clock)
+    assert stored(store) is None

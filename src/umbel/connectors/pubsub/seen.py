@@ -6,27 +6,18 @@ worker runs nothing is forgotten, for what it had not acknowledged is delivered 
 
 from __future__ import annotations
 
-import shutil
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import lmdb
+from umbel.errors import Transient
+from umbel.log.environments import HARM, erase_environment, open_environment
 
 BUCKET = 1800.0
 """Seconds of reading after which ids go to another table."""
 BUCKETS = 5
 """Tables of ids: that of now, and those of two hours."""
-HARM = (
-    lmdb.InvalidError,
-    lmdb.CorruptedError,
-    lmdb.PageNotFoundError,
-    lmdb.VersionMismatchError,
-    ValueError,
-    struct.error,
-)
-"""Errors of damaged tables; those of a full disk, for instance, are not among them."""
-_MAP_BYTES = 1 << 38
 _CLOCK = struct.Struct("<dQ")
 _META = b"clock"
 
@@ -42,21 +33,13 @@ class SeenIds:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._environment = lmdb.open(str(folder), map_size=_MAP_BYTES, max_dbs=BUCKETS * 4, lock=False)
-        self._check_size(folder)
+        self._environment = open_environment(folder, tables=BUCKETS * 4)
         with self._environment.begin() as transaction:
             stored = transaction.get(_META)
             names = [bytes(key) for key, _ in transaction.cursor() if key != _META]
         self.is_new = stored is None
         self._clock, self.part = _CLOCK.unpack(stored) if stored else (0.0, 0)
         self._tables = {name: self._environment.open_db(name) for name in names}
-
-    def _check_size(self, folder: Path) -> None:
-        """Refuse a file that was cut: reading behind its end would kill the process."""
-        pages, size = self._environment.info()["last_pgno"] + 1, self._environment.stat()["psize"]
-        if pages > 2 and (folder / "data.mdb").stat().st_size < pages * size:
-            self._environment.close()
-            raise ValueError("the file of ids was cut")
 
     part: int
     """The last part whose ids are among these."""
@@ -100,6 +83,21 @@ class SeenIds:
         self._environment.close()
 
 
-def erase(folder: Path) -> None:
-    """Delete the tables in a folder."""
-    shutil.rmtree(folder, ignore_errors=True)
+@contextmanager
+def undamaged(folder: Path, title: str) -> Iterator[None]:
+    """Use ids for a block, and erase those that prove to be damaged.
+
+    The next attempt begins anew.
+
+    Args:
+        folder: with the tables.
+        title: of the source.
+
+    Raises:
+        Transient: they are damaged.
+    """
+    try:
+        yield
+    except HARM as error:
+        erase_environment(folder)
+        raise Transient(f"{title}: the ids of messages are damaged: {error}") from error

@@ -20,12 +20,13 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.pubsub.client import DELETED_TOPIC, NoSubscription, PubSubClient, SubscriptionSettings
-from umbel.connectors.pubsub.seen import HARM, SeenIds, erase
+from umbel.connectors.pubsub.seen import SeenIds, undamaged
 from umbel.connectors.pubsub.stream import MessageStream, PulledMessage
 from umbel.connectors.staged_messages import COUNTS, PLACE, REPORT, StagedMessage, StagedMessages, staged_frame
 from umbel.connectors.staged_source import IDENTITY
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import InvalidValue, UmbelError
+from umbel.log.environments import HARM, erase_environment
 from umbel.state import disk
 
 if TYPE_CHECKING:
@@ -210,7 +211,8 @@ class PubSubSource(StagedMessages):
     def _stage(self, session: _Session, messages: Sequence[PulledMessage]) -> None:
         """Stage messages that were not delivered before."""
         by_id = {each.id: each for each in messages}
-        known = session.seen.known(by_id)
+        with undamaged(self.folder / "seen", self.title):
+            known = session.seen.known(by_id)
         new = [each for each in by_id.values() if each.id not in known]
         session.duplicates += len(messages) - len(new)
         number = session.seen.part
@@ -219,7 +221,8 @@ class PubSubSource(StagedMessages):
             facts = {"topic": self._topic, **counts}
             frame = staged_frame([StagedMessage(each.data, PREFIX + each.id) for each in new])
             number, session.duplicates = self.stage.append(frame, facts).number, 0
-        session.seen.add(by_id, number, session.elapsed)
+        with undamaged(self.folder / "seen", self.title):
+            session.seen.add(by_id, number, session.elapsed)
         session.elapsed = 0.0
 
     def _note(self, session: _Session, *, is_current: bool) -> None:
@@ -284,7 +287,7 @@ class PubSubSource(StagedMessages):
 
     def _forget(self) -> None:
         """Delete what belongs to the topic that the source had before."""
-        erase(self.folder / "seen")
+        erase_environment(self.folder / "seen")
         before = self.stage.state()
         if "topic" in before and before.get("is_created"):
             project, _, topic = before["topic"].removeprefix("projects/").partition("/topics/")
@@ -352,7 +355,7 @@ class PubSubSource(StagedMessages):
         try:
             return self._caught_up()
         except HARM:
-            erase(self.folder / "seen")
+            erase_environment(self.folder / "seen")
             return self._caught_up()
 
     def _caught_up(self) -> SeenIds:

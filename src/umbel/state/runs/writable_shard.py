@@ -182,7 +182,8 @@ class WritableShard(ABC):
 
         Open views still read them.
         """
-        others = {table: each for table, each in self.schemas.items() if state_id_of(table) != state_id}
+        schemas = self.schemas.copy()  # at once: other threads define tables meanwhile
+        others = {table: each for table, each in schemas.items() if state_id_of(table) != state_id}
         self.schemas = {**others, **self._declared}
 
     def _unlock(self) -> None:

@@ -33,6 +33,7 @@ from umbel.state import disk
 from umbel.state.port import Fenced, StaleBatch, Stamp
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.maintenance import maintain
+from umbel.state.runs.memtable import state_id_of
 from umbel.state.runs.records import JournalRecord
 from umbel.state.runs.rules import ReplaceRule, TableSchema
 from umbel.state.runs.shard import Shard, ShardOptions
@@ -371,3 +372,19 @@ def test_a_shard_is_opened_by_reading_each_record_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(JournalRecord, "unpack", counted)
     assert found(opened(tmp_path).snapshot(), SUMMED) == [(1, 0, 3, 1)]
     assert len(unpacked) == 3
+
+
+def test_tables_are_defined_by_other_threads_while_an_operator_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, numbers = opened(tmp_path), iter(range(1000))
+    with shard.transaction([A], Stamp(1, 0)) as tx:
+        write(tx, SUMMED, [(1, 0, 1)])
+
+    def defining(table: str) -> str:
+        shard.define(f"{B}/other{next(numbers)}", SCHEMAS[SUMMED])
+        return state_id_of(table)
+
+    monkeypatch.setattr("umbel.state.runs.writable_shard.state_id_of", defining)
+    shard.drop(A)
+    assert shard.state_ids() == []
