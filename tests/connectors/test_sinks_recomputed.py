@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.connectors.sink_shop import Shop, shop
 from tests.connectors.sink_tables import Tables, deliver, events
 from tests.deployed import Deployed, live, wait_until
 from umbel.runtime import deliveries
+from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.deliveries import SinkDelivery
 from umbel.runtime.recovery.rebuild import rebuild, rebuild_all, share
 from umbel.runtime.sink_ids import begin_lineage, delivered_batch
@@ -26,6 +28,8 @@ def test_a_dataset_that_is_added_later_is_sent_with_its_history(
 ) -> None:
     monkeypatch.setattr(backfill_step, "ROWS_AT_ONCE", 3)  # of history in a step, in each slot
     monkeypatch.setattr(deliveries, "AT_ONCE", 7)
+    monkeypatch.setattr(deliveries, "READ_AT_ONCE", 10)
+    read = heights_read(monkeypatch)
     with contextlib.closing(Shop(tmp_path, *tables.connectors())) as made:
         sale, user, large, norse = shop(*tables.connectors())
         made.deployed.commit([sale, user])
@@ -51,10 +55,25 @@ def test_a_dataset_that_is_added_later_is_sent_with_its_history(
             for name in ("Large", "Norse"):
                 ends_behind_a_transaction(made.delivery(name))
         deliver(made)
+        deliver(made)
         assert tables.amounts() == made.amounts
         assert dict(tables.run('SELECT "user", city FROM norse')) == made.cities
         deliver(made)
         assert tables.amounts() == made.amounts
+        assert max(read) <= 10  # of the 25 changes of the backfill
+
+
+def heights_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of changes of each read for a sink."""
+    read, batches = list[int](), ChangeLogs.batches
+
+    def read_batches(*arguments: Any, **which: Any) -> pl.DataFrame:
+        found = batches(*arguments, **which)
+        read.append(found.height)
+        return found
+
+    monkeypatch.setattr(ChangeLogs, "batches", read_batches)
+    return read
 
 
 def ends_behind_a_transaction(delivery: SinkDelivery) -> None:

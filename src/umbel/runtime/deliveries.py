@@ -22,7 +22,6 @@ from umbel.api.secrets import provide_secrets
 from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, SinkWriter
 from umbel.definitions.arguments import WAIT
 from umbel.errors import UmbelError, text_of
-from umbel.log.change_tail import BATCH
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.progress import EPOCH, MICROSECOND
@@ -30,9 +29,8 @@ from umbel.runtime.refusals import Refusals, RefusingSink
 from umbel.runtime.row_changes import by_identity, in_order, remaining, row_changes
 from umbel.runtime.sink_ids import Sink, passed, passed_batch, sinks
 from umbel.runtime.sink_lags import DeliveryProgress, SinkLag, record_sinks
+from umbel.runtime.sink_parts import BACKFILL, SinkRange, sink_parts
 
-BACKFILL = -1
-"""The batch that all steps of a backfill are for a sink; in the change log each has a number below it."""
 AT_ONCE = 20_000
 """Row changes in one transaction."""
 READ_AT_ONCE = 500_000
@@ -197,20 +195,20 @@ class SinkDelivery:
                 self._warn(f"is another one than before, renamed or made anew; {_HISTORY}")
             catalog.note(name, made)
 
-    def _range(self, writer: SinkWriter, last: int) -> _Range:
+    def _range(self, writer: SinkWriter, last: int) -> SinkRange:
         """Return the batches to write next.
 
         Where the destination does not keep the position, those that were begun come first, in the same transactions.
         """
         if writer.keeps_position:
-            return _Range(self._until(last))
+            return SinkRange(self._until(last), is_grouped=True)
         noted = self._deployment.catalog.noted(self._begun)
         if noted and noted[0] > self._position.batch:
-            return _Range(*noted)
+            return SinkRange(*noted)
         chosen = self._until(last)
-        found = _Range(chosen, is_split=sum(self._sizes(chosen).values()) > AT_ONCE or self._position.rows > 0)
-        self._deployment.catalog.note(self._begun, [found.last, found.is_split])
-        return found
+        is_split = sum(self._sizes(chosen).values()) > AT_ONCE or self._position.rows > 0
+        self._deployment.catalog.note(self._begun, [chosen, is_split, True])
+        return SinkRange(chosen, is_split, is_grouped=True)
 
     def _until(self, last: int) -> int:
         """Return the last batch to read at once, `last` or one before."""
@@ -235,63 +233,61 @@ class SinkDelivery:
             found[max(number, BACKFILL)] += count
         return found
 
-    def _transactions(self, batches: _Range, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
+    def _transactions(self, batches: SinkRange, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
         """Yield the changes up to a batch in transactions, each with the position behind it.
 
         A position counts changes, erased ones too: keys may be erased between two transactions of a batch.
         """
-        node, skipped, last = self._sink.node, self._position.rows, batches.last
-        changes = self._deployment.changes.batches(node, after=self._after, until=last)
+        schema, skipped, last = self._sink.node.operator.schema, self._position.rows, batches.last
+        portions = self._portions(last)
         erased, name = erased_everywhere(self._deployment, revision), self._sink.dataset
-        is_split = changes.height > AT_ONCE or bool(skipped) if batches.is_split is None else batches.is_split
-        if not is_split:
-            left = erased.without(name, changes)
-            rows = self._chosen(row_changes(left, node.operator.schema))
-            position = SinkPosition(last, without=changes.height - left.height)
+        is_split = bool(skipped) or len(portions) > 1 if batches.is_split is None else batches.is_split
+        first = None if is_split else pl.concat(self._frames(portions))
+        if first is not None and (batches.is_split is False or first.height <= AT_ONCE):
+            left = erased.without(name, first)
+            rows = self._chosen(row_changes(left, schema))
+            position = SinkPosition(last, without=first.height - left.height)
             yield rows if batches.is_split is None else in_order(rows), position
             return
-        done = 0
-        for number, is_last, batch in _parts(changes):
-            rows, left = in_order(row_changes(batch, node.operator.schema)), erased.without(name, batch)
-            gone = batch.height - left.height
-            sent = by_identity(row_changes(left, node.operator.schema)) if gone else None
-            for begin in range(max(0, skipped - done), len(rows), AT_ONCE):
-                end = min(begin + AT_ONCE, len(rows))
-                part = rows[begin:end] if sent is None else remaining(rows[begin:end], sent)
-                reached = (number, 0) if is_last and end == len(rows) else (number - 1, done + end)
-                yield self._chosen(part), SinkPosition(*reached, without=gone)
-            skipped, done = (0, 0) if is_last else (skipped, done + len(rows))
+        frames = self._frames(portions) if first is None else [first]
+        alone, done = self._position.batch + 1 if skipped else None, 0
+        for part in sink_parts(frames, alone, AT_ONCE if batches.is_grouped else 0):
+            rows, left = in_order(row_changes(part.changes, schema)), erased.without(name, part.changes)
+            gone = part.changes.height - left.height
+            sent = by_identity(row_changes(left, schema)) if gone else None
+            at_once = AT_ONCE if part.is_one else max(AT_ONCE, len(rows))  # a position is within one batch
+            for begin in range(max(0, skipped - done), len(rows), at_once):
+                end = min(begin + at_once, len(rows))
+                chosen = rows[begin:end] if sent is None else remaining(rows[begin:end], sent)
+                reached = (part.batch, 0) if part.is_last and end == len(rows) else (part.batch - 1, done + end)
+                yield self._chosen(chosen), SinkPosition(*reached, without=gone)
+            skipped, done = (0, 0) if part.is_last else (skipped, done + len(rows))
         yield (), SinkPosition(last)
+
+    def _portions(self, last: int) -> Sequence[tuple[int | None, int]]:
+        """Return ranges of batches that are read at once.
+
+        Each is of the batches after a number up to another. The steps of a backfill have numbers of their own.
+        """
+        after, total, found = self._after, 0, list[tuple[int | None, int]]()
+        if after is not None and last - after <= 1:
+            return [(after, last)]
+        sizes = self._deployment.changes.sizes(self._sink.node, until=last, after=after)
+        for number, count in sorted(sizes.items()):
+            if total and total + count > READ_AT_ONCE:
+                found.append((after, number - 1))
+                after, total = number - 1, 0
+            total += count
+        return [*found, (after, last)]
+
+    def _frames(self, portions: Sequence[tuple[int | None, int]]) -> Iterator[pl.DataFrame]:
+        for after, until in portions:
+            yield self._deployment.changes.batches(self._sink.node, after=after, until=until)
 
     def _chosen(self, rows: list[RowChange]) -> list[RowChange]:
         """Return the changes between `since` and `until`."""
         since, until = ((at - EPOCH) // MICROSECOND if at else None for at in self._sink.period)
         return [each for each in rows if (since is None or each.at >= since) and (until is None or each.at < until)]
-
-
-def _parts(changes: pl.DataFrame) -> Iterator[tuple[int, bool, pl.DataFrame]]:
-    """Yield the changes of each batch, those of a backfill in several parts.
-
-    With the number of the batch, and whether it is its last part.
-    """
-    parts = sorted(changes.partition_by(BATCH, as_dict=True).items())
-    last = {max(number, BACKFILL): number for (number,), _ in parts}
-    for (number,), part in parts:
-        batch = max(number, BACKFILL)
-        yield batch, last[batch] == number, part
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Batches to write.
-
-    Args:
-        last: the last of them.
-        is_split: whether there are several transactions; None if that depends on their size.
-    """
-
-    last: int
-    is_split: bool | None = None
 
 
 def _trouble(error: BaseException) -> str:

@@ -21,9 +21,9 @@ from umbel.windowing.points import Points
 from umbel.windowing.tiling import NEVER
 
 SHARED = 64
-"""Keys whose ranges have so many times their entries are folded by a tree."""
+"""Keys whose ranges have so many times their entries, or items, are folded by a tree."""
 MANY = 1 << 16
-"""Ranges of fewer entries in total are folded from these: a tree takes longer."""
+"""Ranges of fewer entries in total, or of fewer items of these, are folded from them: a tree takes longer."""
 ITEMS = 16_000_000
 """The most items that the entries of points which are folded at once have: the states of all of them are in memory."""
 
@@ -57,9 +57,7 @@ def portions(entries: Placed, points: Points, window: Continuous) -> Iterator[sl
     if sizes is None or not len(points.at):
         yield slice(0, len(points.at))
         return
-    low, high = _ranges(entries, points, window)
-    total = np.concatenate(([0], np.cumsum(sizes)))
-    yield from parts_of(total[high] - total[low], ITEMS)
+    yield from parts_of(_items(sizes, *_ranges(entries, points, window)), ITEMS)
 
 
 def folded(entries: Placed, points: Points, window: Continuous, partials: Partials) -> tuple[pl.DataFrame, Flags]:
@@ -77,7 +75,7 @@ def folded(entries: Placed, points: Points, window: Continuous, partials: Partia
         cut[point[~is_in & (entries.since[entry] <= at)]] = True
         return is_in
 
-    busy = np.flatnonzero(_are_busy(entries, points, np.maximum(high - low, 0)))
+    busy = np.flatnonzero(_are_busy(entries, points, low, high))
     if not len(busy):
         return fold(entries.states, low, high, partials, counted), cut
     others = np.setdiff1d(np.arange(len(low)), busy)
@@ -90,15 +88,29 @@ def folded(entries: Placed, points: Points, window: Continuous, partials: Partia
     return gathered(pl.concat(states, rechunk=True), np.argsort(np.concatenate((others, busy)))), cut
 
 
-def _are_busy(entries: Placed, points: Points, sizes: Ints) -> Flags:
-    """Return a mask of the points whose ranges overlap enough for a tree."""
-    if int(sizes.sum()) < MANY:
-        return np.zeros(len(sizes), np.bool_)
+def _are_busy(entries: Placed, points: Points, low: Ints, high: Ints) -> Flags:
+    """Return a mask of the points whose ranges overlap enough for a tree.
+
+    An entry whose state has items is as many as these.
+    """
+    sizes = items_of(entries.states)
+    if sizes is None:
+        sizes = np.ones(len(entries.ids), np.int64)
+    items = _items(sizes, low, high)
+    if int(items.sum()) < MANY:
+        return np.zeros(len(low), np.bool_)
     count = int(max(points.ids.max(), entries.ids.max())) + 1
-    total = np.bincount(points.ids, sizes, minlength=count)
-    is_shared = total > SHARED * np.bincount(entries.ids, minlength=count)
-    is_busy: Flags = is_shared[points.ids] & (sizes > LEAST)
+    total = np.bincount(points.ids, items, minlength=count)
+    is_shared = total > SHARED * np.bincount(entries.ids, sizes, minlength=count)
+    is_busy: Flags = is_shared[points.ids] & (high - low > LEAST)
     return is_busy
+
+
+def _items(sizes: Ints, low: Ints, high: Ints) -> Ints:
+    """Return the items of each range of entries, of the items of each entry."""
+    total = np.concatenate(([0], np.cumsum(sizes)))
+    items: Ints = np.maximum(total[high] - total[low], 0)
+    return items
 
 
 def _divided(entries: Placed, points: Points, chosen: Ints, low: Ints, high: Ints) -> Ranges:

@@ -12,7 +12,8 @@ from polars.testing import assert_frame_equal
 
 from tests.aggregating import STREAM, Job, aggregation, frame
 from tests.reference import Change
-from umbel.aggregates import Count, LastK, Max, Sum
+from umbel.aggregates import Count, LastK, Max, Quantile, Sum
+from umbel.aggregates.columns import Columns
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing import tile_folds
@@ -81,3 +82,28 @@ def test_many_points_of_a_busy_key_do_not_merge_all_entries_each(monkeypatch: py
     found = job.lookup([(1, at * SECOND) for at in range(count)])
     assert found["a0"].to_list() == found["a1"].to_list() == [at * (at + 1) // 2 for at in range(count)]
     assert sum(merged) < 2 * count * 30
+
+
+def test_items_of_entries_are_not_merged_for_each_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries were counted, not what they have: 1,000 questions for a quantile of 13,000 values took 10 ms each."""
+    count, values, points = 60, 50, 1000
+    changes = [(1, Change(at, at, {"x": 0, "f": float(at % values)}, 1, at)) for at in range(count * values)]
+    rows = frame(changes).with_columns(pl.col("t").dt.epoch("us").alias("_time_first"))
+    partials = Partials.of([Quantile(of="f", p=0.5, approx=True, into_field="q")], STREAM, is_retractable=False)
+    states = partials.lift(rows, np.arange(len(rows)) % values == 0, [pl.col(WEIGHT).sum()])
+    at = np.arange(count) * SECOND
+    entries = Placed(states, np.zeros(count, np.int64), at, at, at, GRAIN)
+    points_at = Points(np.zeros(points, np.int64), np.linspace(count // 2, count, points).astype(np.int64) * SECOND)
+    items, tidy = list[int](), Quantile.tidy
+
+    def counted(quantile: Quantile, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        items.append(states[state.name("values")].list.len().sum())
+        return tidy(quantile, states, state)
+
+    monkeypatch.setattr(Quantile, "tidy", counted)
+    found, _ = folded(entries, points_at, Continuous("1d"), partials)
+    by_tree = sum(items)
+    monkeypatch.setattr(tile_folds, "MANY", 1 << 40)
+    expected, _ = folded(entries, points_at, Continuous("1d"), partials)
+    assert_frame_equal(found, expected)
+    assert by_tree < (sum(items) - by_tree) / 3
