@@ -8,6 +8,8 @@ import typer
 
 from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
 
+COLUMNS = ("dataset", "expectation", "columns", "rows", "failed", "unjudged", "share", "mostly", "holds")
+
 
 def command(
     dataset: Annotated[
@@ -17,6 +19,8 @@ def command(
     catalog: Catalog = None,
 ) -> None:
     """Show for each expectation its evaluated rows, failed rows, and pass or fail.
+
+    Rows are unjudged where the expectation itself failed, for example as their column does not exist.
 
     Examples:
         umbel expectations
@@ -35,11 +39,11 @@ def command(
     if dataset is not None and dataset not in known:
         hint = "commit it first"
         raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint=hint)
-    table = Table("dataset", "expectation", "columns", "rows", "failed", "share", "mostly", "holds", box=None)
+    table = Table(*COLUMNS, box=None)
     for name in known if dataset is None else (dataset,):
         for each in results(known[name], name, counts):
             seen = each.watched
-            numbers = (str(seen.rows), str(seen.failed), f"{each.share:.4f}", f"{seen.mostly:g}")
+            numbers = (str(seen.rows), str(seen.failed), str(each.unjudged), f"{each.share:.4f}", f"{seen.mostly:g}")
             shown = (name, seen.expectation, ", ".join(seen.columns), *numbers, "yes" if seen.holds else "no")
             table.add_row(*map(Text, shown))
     if table.row_count:

@@ -18,7 +18,7 @@ from umbel.formats.raw_batch import RawBatch, lost
 from umbel.log.reading import Damage, IngestReader, LogRange
 from umbel.log.records import LogRecord
 from umbel.log.redaction import without_erased
-from umbel.log.segments import LogPosition
+from umbel.log.segments import LogPosition, directory_of
 from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
 from umbel.types.long_numbers import elements
@@ -37,6 +37,10 @@ class WebhookConnector(DataConnector):
     @property
     def letter_format(self) -> Any:
         return "json"
+
+    def check_names(self) -> None:
+        """Refuse names that the folder of a log cannot have."""
+        directory_of(Path(), self.source.name, self.endpoint)
 
     def reader(self, directory: Path) -> EndpointSource:
         return EndpointSource(directory, self)

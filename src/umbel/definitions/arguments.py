@@ -252,6 +252,9 @@ class DataConnector:
                 hint=f"cdc={allowed.partition(',')[0]}",
             )
 
+    def check_names(self) -> None:
+        """Refuse names under which nothing can be stored; nothing unless overridden."""
+
     def reader(self, directory: Path) -> SplitSource:
         """Return the reading side.
 

@@ -1,19 +1,24 @@
-"""Names of datasets and fields, which become names of folders and values in the catalog."""
+"""Names of datasets, fields and sources, as folders and values of the catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from umbel.definitions.records import DatasetDefinition
-from umbel.errors import InvalidValue
+from umbel.errors import ErrorCollector, InvalidValue, UmbelError
 
 LONGEST_NAME = 200
 """Bytes of a name in UTF-8: a folder of a change log is named by its dataset and a digest, and may have 255."""
 
 
-def name_errors(datasets: Mapping[str, DatasetDefinition]) -> Iterator[InvalidValue]:
-    """Yield the errors of names that are too long to be stored."""
+def name_errors(datasets: Mapping[str, DatasetDefinition]) -> Iterator[UmbelError]:
+    """Yield the errors of names under which nothing can be stored."""
     for each in datasets.values():
+        errors = ErrorCollector("commit", each.location)
+        for source in each.sources:
+            with errors.noted():
+                source.connector.check_names()
+        yield from errors.found
         yield from _error(f"the name of dataset '{each.name:.40}…'", each.name, each)
         for name in each.schema.names:
             yield from _error(f"dataset '{each.name:.40}': the name of field '{name:.40}…'", name, each)

@@ -355,5 +355,8 @@ def directory_of(root: Path, webhook: str, endpoint: str) -> Path:
 def _file_name(kind: str, name: str) -> str:
     escaped = quote(name, safe="").replace(".", "%2E")
     if not 0 < len(escaped) <= 200:
-        raise InvalidValue(f"{kind} name {name[:80]!r} must have 1 to 200 characters once escaped for a file name")
+        raise InvalidValue(
+            f"{kind} name {name[:80]!r} must have 1 to 200 characters once escaped for a file name",
+            hint="choose another name; in UTF-8, each byte that is no ASCII letter, digit, '_', '-' or '~' takes three",
+        )
     return escaped

@@ -31,10 +31,14 @@ RESERVED = frozenset(
 
 
 def check_reserved(names: Iterable[str], subject: str) -> None:
-    """Reject column names reserved for umbel."""
-    taken = [name for name in names if name in RESERVED or name.startswith(RESERVED_PREFIXES)]
+    """Reject column names reserved for umbel, and those that Polars reads as patterns of names."""
+    taken = [name for name in names if name in RESERVED or name.startswith(RESERVED_PREFIXES) or _is_pattern(name)]
     if taken:
         raise InvalidValue(f"{subject}: column names {quoted(taken)} are reserved", hint="rename the columns")
+
+
+def _is_pattern(name: str) -> bool:
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
 def check_known(names: Iterable[str], allowed: Sequence[str], subject: str, role: str = "column") -> None:

@@ -6,7 +6,7 @@ Rows are counted, never refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from time import strptime
 from typing import Any
@@ -121,8 +121,15 @@ def _lengths_between(frame: pl.DataFrame, dtypes: Mapping[str, DType], provided:
 
 
 def _in_set(frame: pl.DataFrame, dtypes: Mapping[str, DType], provided: Arguments) -> pl.Series:
-    allowed = set(provided["value_set"])
+    allowed = _members(provided["value_set"])
     return _distinct(frame[provided["column"]], lambda value: value in allowed)
+
+
+def _members(values: Collection[Any]) -> Collection[Any]:
+    try:
+        return set(values)
+    except TypeError:  # lists and structs have no hash
+        return values
 
 
 def _of_type(frame: pl.DataFrame, dtypes: Mapping[str, DType], provided: Arguments) -> pl.Series:

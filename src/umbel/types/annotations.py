@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import decimal
+import enum
 import inspect
 import types
 import typing
@@ -53,6 +54,7 @@ _HINTS: dict[Any, str] = {
     dict: "say what the values are: Dict[str, int]",
     typing.Dict: "say what the values are: Dict[str, int]",  # noqa: UP006
 }
+_EMBEDDING = "say how many floats it has: Embedding[128]"
 
 
 _HEAP_TYPE = 1 << 9
@@ -227,9 +229,11 @@ _GENERIC: dict[Any, Any] = {typing.Union: _optional, types.UnionType: _optional,
 
 
 def _refuse(annotation: Any) -> NoReturn:
-    known = {**_HINTS, Decimal: _HINTS[decimal.Decimal], Embedding: "say how many floats it has: Embedding[128]"}
+    known = {**_HINTS, Decimal: _HINTS[decimal.Decimal], Dict: _HINTS[dict], Embedding: _EMBEDDING}
     hint = known.get(annotation) if isinstance(annotation, typing.Hashable) else None
-    if isinstance(annotation, type) and hint is None and annotation.__module__.partition(".")[0] not in _NO_STRUCTS:
+    if isinstance(annotation, enum.EnumMeta) or typing.get_origin(annotation) is typing.Literal:
+        hint = 'name the values: oneof(str, ["a", "b"])'
+    elif type(annotation) is type and hint is None and annotation.__module__.partition(".")[0] not in _NO_STRUCTS:
         hint = f"decorate {annotation.__name__} with @struct to use it as a type"
     raise InvalidType(f"{_spell(annotation)} is not a type a field can have", hint=hint or _FIELD_TYPES)
 

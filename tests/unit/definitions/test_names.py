@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ from umbel.runtime.deployment import Deployment
 AT = "2026-01-01T00:00:00Z"
 
 
-def events(name: str, field: str = "uid") -> Any:
+def events(name: str, field: str = "uid", webhook: str = "web", endpoint: str = "events") -> Any:
     body = type(name, (), {"__annotations__": {field: int, "t": datetime}, "__module__": __name__})
-    rows = Webhook(name="web").endpoint("events")
+    rows = Webhook(name=webhook).endpoint(endpoint)
     return meta(owner="a@b.c")(source(rows, disorder="1d", cdc="append")(dataset(body)))
 
 
@@ -56,3 +57,25 @@ def test_the_longest_is_processed(tmp_path: Path, character: str) -> None:
     log.append_blocking(json.dumps([{name: 1, "t": AT}], ensure_ascii=False).encode(), 1)
     log.close()
     assert drain(deployment) == 1
+
+
+UNSTORABLE = [("web", ""), ("", "events"), ("w" * 201, "events"), ("web", "ü" * 34)]
+
+
+@pytest.mark.parametrize(("webhook", "endpoint"), UNSTORABLE, ids=range(len(UNSTORABLE)))
+def test_a_source_that_changes_to_an_unstorable_name_is_refused(tmp_path: Path, webhook: str, endpoint: str) -> None:
+    deployment = Deployment.at(tmp_path, shards=1)
+    commit(deployment, checked := check_commit([events("E")], []))
+    rows = replace(checked.datasets["E"].sources[0], connector=Webhook(name=webhook).endpoint(endpoint))
+    changed = replace(checked.datasets["E"], sources=(rows,))
+    with pytest.raises(InvalidValue, match="must have 1 to 200 characters once escaped"):
+        commit(deployment, Definitions({"E": changed}, {}))
+    commit(deployment, check_commit([events("E"), events("F")], []))
+
+
+def test_the_client_reports_all_unstorable_names_with_their_datasets() -> None:
+    sources = [events(f"E{number}", webhook=each[0], endpoint=each[1]) for number, each in enumerate(UNSTORABLE)]
+    with pytest.raises(InvalidValue, match="4 faults") as caught:
+        check_commit(sources, [])
+    assert str(caught.value).count(Path(__file__).name) >= len(UNSTORABLE)
+    assert "choose another name" in str(caught.value)

@@ -82,6 +82,19 @@ def test_each_expectation(name: str, arguments: dict[str, Any], rows: str) -> No
     assert set(found.columns) <= set(FRAME.columns)
 
 
+LISTED = {"l": from_annotation(list[int] | None)}
+LISTS = pl.DataFrame({"l": [[1], [1, 2], None]}, schema={"l": LISTED["l"].polars()})
+
+
+@pytest.mark.parametrize(
+    ("expected", "failed"),
+    [(expect.expect_column_values_to_be_in_set, 1), (expect.expect_column_values_to_not_be_in_set, 1)],
+)
+def test_lists_are_in_a_set_of_lists(expected: Any, failed: int) -> None:
+    (found,) = watch(LISTS, LISTED, Expectations("e", 1, (Expectation(*expected("l", [[1], [3]])),)))
+    assert (found.rows, found.failed) == (2, failed)
+
+
 def test_every_expectation_is_watched() -> None:
     assert sorted(CONDITIONS) == sorted(expect.__all__) == sorted({name for name, *_ in CASES})
 

@@ -93,6 +93,8 @@ def test_expectations_are_reported(fresh: Served) -> None:
     shown = CliRunner().invoke(app, ["expectations", "Visit", "--dir", str(fresh.deployment.directory)]).output
     assert "expect_column_values_to_not_be_null" in shown
     assert "0.7500" in shown
+    assert " unjudged " in shown.splitlines()[0]
+    assert shown.splitlines()[3].split()[-6:] == ["0", "0", "4", "1.0000", "1", "yes"]
 
 
 @dataset(index=True)

@@ -2,7 +2,8 @@
 
 from datetime import datetime, timedelta
 from decimal import Decimal as Dec
-from typing import Any, Dict, List, Optional, Union
+from enum import Enum
+from typing import Any, Dict, List, Literal, Optional, Union
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from umbel.dtypes import (
     regex,
     struct,
 )
+from umbel.dtypes import Dict as OlderDict
 from umbel.lib import meta
 
 
@@ -30,6 +32,10 @@ class Point:
 class Line:
     name: str
     points: List[Point]
+
+
+class Colour(Enum):
+    red = "red"
 
 
 def of(T: Any) -> None:
@@ -70,6 +76,10 @@ BAD = [
     (dict, TypeError, ["dict"]),
     (object, TypeError, ["object"]),
     (Dec, TypeError, ["Decimal"]),
+    (Any, TypeError, ["Any", "hint: use int, float"]),
+    (OlderDict, TypeError, ["Dict", "hint: say what the values are"]),
+    (Colour, TypeError, ["Colour", 'oneof(str, ["a", "b"])']),
+    (Literal["red"], TypeError, ["Literal", 'oneof(str, ["a", "b"])']),
     (List[Dict[int, str]], ValueError, ["int"]),
     (Optional[oneof(float, [1.0])], TypeError, ["float"]),
 ]
