@@ -5,7 +5,6 @@ Rows are counted, never refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from time import strptime
@@ -17,6 +16,7 @@ import polars as pl
 from umbel.definitions.records import Expectation, Expectations
 from umbel.quality.json_schema import fits
 from umbel.types.dtypes import DType
+from umbel.types.patterns import pattern_of
 
 Arguments = Mapping[str, Any]
 Condition = Callable[[pl.DataFrame, Mapping[str, DType], Arguments], pl.Series]
@@ -90,19 +90,22 @@ def _parsed_date(text: str) -> Any:
     return pd.to_datetime(text)
 
 
-def _patterns(provided: Arguments) -> list[re.Pattern[str]]:
+def _searched(column: pl.Series, provided: Arguments, decide: Callable[..., pl.Expr]) -> pl.Series:
+    """Return a mask of the texts in which all or any patterns are found; null gives null."""
     texts = [provided["regex"]] if "regex" in provided else provided["regex_list"]
-    return [re.compile(text) for text in texts]
+    values = column.unique().drop_nulls().to_list()
+    found = pl.DataFrame({f"{at}": pattern_of(text, is_search=True).matches(values) for at, text in enumerate(texts)})
+    good = pl.Series(values, dtype=column.dtype).filter(found.select(decide(pl.all())).to_series())
+    return column.is_in(good.implode())
 
 
 def _matches(frame: pl.DataFrame, dtypes: Mapping[str, DType], provided: Arguments) -> pl.Series:
-    patterns, decide = _patterns(provided), all if provided.get("match_on") == "all" else any
-    return _distinct(frame[provided["column"]], lambda text: decide(each.search(text) for each in patterns))
+    decide = pl.all_horizontal if provided.get("match_on") == "all" else pl.any_horizontal
+    return _searched(frame[provided["column"]], provided, decide)
 
 
 def _matches_none(frame: pl.DataFrame, dtypes: Mapping[str, DType], provided: Arguments) -> pl.Series:
-    patterns = _patterns(provided)
-    return _distinct(frame[provided["column"]], lambda text: not any(each.search(text) for each in patterns))
+    return ~_searched(frame[provided["column"]], provided, pl.any_horizontal)
 
 
 def _between(frame: pl.DataFrame, dtypes: Mapping[str, DType], provided: Arguments) -> pl.Series:

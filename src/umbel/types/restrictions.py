@@ -14,6 +14,7 @@ import polars as pl
 from umbel.errors import InvalidType
 from umbel.types.dtype import Checked, DType, Refused, describe
 from umbel.types.numeric import Float, Int
+from umbel.types.patterns import pattern_of
 from umbel.types.text import Str
 
 if TYPE_CHECKING:
@@ -156,10 +157,14 @@ class Regex(Restricted):
         return regex(self.pattern)
 
     def outside(self, values: pl.Series) -> pl.Series:
-        matches = re.compile(self.pattern).match
-        distinct = values.unique().drop_nulls()
-        refused = [text for text in distinct.to_list() if not matches(text)]
+        distinct = values.unique().drop_nulls().to_list()
+        good = pattern_of(self.pattern).matches(distinct)
+        refused = [text for text, is_good in zip(distinct, good, strict=True) if not is_good]
         return values.is_in(pl.Series(refused, dtype=pl.String).implode()) if refused else values.is_null() & False
+
+    def reason(self, value: Any) -> str:
+        is_slow = pattern_of(self.pattern).is_slow(value)
+        return f"{Restricted.reason(self, value)}{', and to match it takes too long' if is_slow else ''}"
 
     def __str__(self) -> str:
         return f"regex({self.pattern!r})"
