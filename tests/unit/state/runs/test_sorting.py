@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from umbel.log.change_files import in_order
 from umbel.state.runs import sorting
-from umbel.state.runs.sorting import COMPARED, order_of, order_of_numbers
+from umbel.state.runs.sorting import COMPARED, MANY, SHARE, gathered, order_of, order_of_numbers
 from umbel.types.schema import AT, SEQ
 
 SIZE = 9 * COMPARED
@@ -66,3 +68,27 @@ def test_changes_are_in_order_of_instants_and_numbers(kind: str) -> None:
     for numbers in (np.arange(len(instants)), np.arange(len(instants))[::-1].copy()):
         changes = pl.DataFrame({AT: instants, SEQ: numbers})
         assert in_order(changes).equals(changes.sort(AT, SEQ, maintain_order=True))
+
+
+@pytest.mark.parametrize("share", [1, SHARE, 2 * SHARE])
+def test_many_rows_are_gathered_from_one_chunk(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = share * MANY // 2
+    numbers = pl.Series("number", RANDOM.integers(0, 1 << 40, size))
+    part = pl.DataFrame([numbers, numbers.cast(pl.String).set(numbers % 3 == 0, None).alias("text")])
+    rows = pl.DataFrame([pl.Series("first", np.arange(2 * size)), *pl.concat([part, part]).iter_columns()])
+    places = RANDOM.permutation(2 * size)[:MANY]
+    chunks, select = list[int](), pl.DataFrame.__getitem__
+
+    def noted(frame: pl.DataFrame, key: Any) -> Any:
+        chunks.append(max(frame.n_chunks("all")))
+        return select(frame, key)
+
+    monkeypatch.setattr(pl.DataFrame, "__getitem__", noted)
+    found = gathered(rows, places)
+    assert set(chunks) == ({1} if share <= SHARE else {2})
+    monkeypatch.undo()
+    assert found.equals(rows.rechunk()[places])
+
+
+def test_no_columns_are_gathered() -> None:
+    assert gathered(pl.DataFrame(), np.zeros(0, np.int64)).shape == (0, 0)
