@@ -13,7 +13,7 @@ import polars as pl
 
 from umbel.changes import runs
 from umbel.changes.versions import ALIVE, TIME
-from umbel.state.runs.sorting import order_of
+from umbel.state.runs.sorting import gathered, order_of
 from umbel.types.schema import AT, SEQ, WEIGHT
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def taken(rows: pl.DataFrame, index: Ints) -> pl.DataFrame:
     Where it is -1, a row of nulls.
     """
     if rows.width and len(index) and index.min() >= 0:
-        return rows[index]
+        return gathered(rows, index)
     places = pl.Series(index)
     found = pl.select(pl.when(pl.lit(places) >= 0).then(pl.lit(places))).to_series()
     return pl.DataFrame([column.gather(found) for column in rows.iter_columns()])
@@ -218,7 +218,7 @@ def identities(rows: pl.DataFrame, columns: Sequence[str], index: Ints, *positio
     order = order_by_sequence(position[-1], *position[:-1])
     begins = runs.changes(*(each[order] for each in position))
     several = runs.in_company(begins)
-    frame = rows.select(columns)[index[order[several]]]
+    frame = gathered(rows.select(columns), index[order[several]])
     if not _differ(frame, begins[several]):
         return order, np.flatnonzero(begins)
     numbers, hashes = runs.numbers(begins)[several], frame.hash_rows().to_numpy() >> np.uint64(24)
@@ -271,4 +271,4 @@ def emitted(rows: pl.DataFrame, index: Ints, at: Ints, weights: Ints) -> pl.Data
         at: the instant of each, in µs.
         weights: of each.
     """
-    return rows[index].with_columns(instants(AT, at), pl.Series(WEIGHT, weights, pl.Int64))
+    return gathered(rows, index).with_columns(instants(AT, at), pl.Series(WEIGHT, weights, pl.Int64))

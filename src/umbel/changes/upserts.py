@@ -27,7 +27,7 @@ from umbel.changes.numbered import (
 from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
 from umbel.state.keys import encode_columns
 from umbel.state.numbered_keys import KeyRanges, NumberedKeys
-from umbel.state.runs.sorting import order_of
+from umbel.state.runs.sorting import gathered, order_of
 from umbel.types.schema import AT, REPLACING, SEQ, TRUNCATION, WEIGHT
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _write(
     """Write new versions, and remove what may be stored where they are gone."""
     written = versions.where(is_new | gone)
     if not gone.any():
-        versions_table.write_numbered(keys, written.owners, rows[written.rows])
+        versions_table.write_numbered(keys, written.owners, gathered(rows, written.rows))
         return
     removed = gone[is_new | gone]
     entries = taken(rows.drop(TIME), np.where(removed, -1, written.rows)).with_columns(instants(TIME, written.times))

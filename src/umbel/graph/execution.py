@@ -23,6 +23,7 @@ from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock, Keyed
 from umbel.state.keys import shard_of_columns
 from umbel.state.port import Stamp, Store
+from umbel.state.runs.sorting import gathered
 from umbel.types.schema import TRUNCATION, WEIGHT
 
 Frames = dict[Edge, list[pl.DataFrame]]
@@ -76,7 +77,7 @@ def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> It
 
 def _by_shard(operator: Keyed, position: int, rows: pl.DataFrame, shards: int) -> list[tuple[int, pl.DataFrame]]:
     shard = shard_of_columns(rows, operator.exchange()[position], shards).to_numpy()
-    ordered = rows[shard.astype(np.uint16).argsort(kind="stable")]
+    ordered = gathered(rows, shard.astype(np.uint16).argsort(kind="stable"))
     bounds = np.append(0, np.bincount(shard, minlength=shards).cumsum()).tolist()
     return [(each, ordered[low:high]) for each, (low, high) in enumerate(pairwise(bounds)) if high > low]
 

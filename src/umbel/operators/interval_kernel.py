@@ -28,7 +28,7 @@ from umbel.changes.runs import Flags, Ints
 from umbel.changes.versions import ALIVE, KEY, TIME, consolidate
 from umbel.state.collected import CollectedTable
 from umbel.state.numbered_keys import KeyRanges, NumberedKeys
-from umbel.state.runs.sorting import order_of
+from umbel.state.runs.sorting import gathered, order_of
 from umbel.state.tables import TimedTable
 from umbel.types.schema import AT, WEIGHT
 
@@ -145,7 +145,7 @@ def _lives(
     high = np.concatenate((times[points] + 1, np.full(len(whole), NEVER)))
     ranges = KeyRanges(own, low, high)
     number, stored = lifetimes.entries(keys, ranges)
-    lifetimes.append_numbered(keys, owners[order], left[order])
+    lifetimes.append_numbered(keys, owners[order], gathered(left, order))
     rows = pl.concat([stored, left.select(stored.columns)])
     found = _lifetimes(rows, np.concatenate((own[number], owners)), stored.height)
     (_, ends) = found.after
@@ -327,7 +327,7 @@ def _emitted(events: Events, lives: Lifetimes, left: pl.DataFrame, right: pl.Dat
         right: the right columns of the output.
         timestamp: the column that gets the begin of the overlap.
     """
-    own = left.drop(KEY, TIME, AT, WEIGHT, strict=False)[lives.rows[events.lives]]
+    own = gathered(left.drop(KEY, TIME, AT, WEIGHT, strict=False), lives.rows[events.lives])
     found = own.hstack(taken(right, events.rows)).with_columns(
         instants(timestamp, events.begins), instants(AT, events.at), pl.Series(WEIGHT, events.weights, pl.Int64)
     )

@@ -244,7 +244,7 @@ def merged_sequences(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame
     packed = packed_numbers([rows[name].to_physical().to_numpy() for name in columns])
     if packed is None:
         return rows.sort(*columns, maintain_order=True)
-    return rows[packed.argsort(kind="stable")]  # merges the sequences that it finds, where numbers are large
+    return gathered(rows, packed.argsort(kind="stable"))  # merges the sequences that it finds, where numbers are large
 
 
 def merge_frames(
