@@ -91,7 +91,7 @@ def _parsed_date(text: str) -> Any:
 
 
 def _searched(column: pl.Series, provided: Arguments, decide: Callable[..., pl.Expr]) -> pl.Series:
-    """Return a mask of the texts in which all or any patterns are found; null gives null."""
+    """Return a mask of the texts that have all or any of the patterns."""
     texts = [provided["regex"]] if "regex" in provided else provided["regex_list"]
     values = column.unique().drop_nulls().to_list()
     found = pl.DataFrame({f"{at}": pattern_of(text, is_search=True).matches(values) for at, text in enumerate(texts)})

@@ -74,7 +74,7 @@ class Pattern:
 
     @cached_property
     def _degree(self) -> int | None:
-        """The power of a text's length that the number of ways grows with; None for one that no power bounds."""
+        """The power of a text's length that bounds its ways; None for none."""
         _, degree = _ways(parser.parse(self._text))
         return None if degree is None else degree + self._is_search
 
@@ -94,7 +94,10 @@ def pattern_of(text: str, *, is_search: bool = False) -> Pattern:
 
 
 def _ways(items: Iterable[Any]) -> tuple[int, int | None]:
-    """Return how many ways there are through parts of a pattern, and the degree of what the text's length multiplies them by."""
+    """Return the number of ways through parts of a pattern.
+
+    And the power of the text's length that multiplies it, None for none.
+    """
     ways, degree = 1, 0
     for kind, arguments in items:
         own, more = _ways_of(kind, arguments)

@@ -31,7 +31,7 @@ TEXTS = st.text("ab1_@. -xyzé", max_size=30)
 
 @pytest.mark.parametrize("text", LINEAR)
 @pytest.mark.parametrize("is_search", [False, True])
-def test_python_decides_where_there_are_few_ways(text: str, is_search: bool) -> None:
+def test_python_decides_where_the_ways_are_bounded(text: str, is_search: bool) -> None:
     pattern = Pattern(text, is_search=is_search)
     assert pattern._is_fast("a" * 80)
     assert "_limited" not in vars(pattern)
