@@ -248,7 +248,15 @@ class between(Restriction):  # noqa: N801
 
 @dataclass(frozen=True)
 class regex(Restriction):  # noqa: N801
-    """Annotate a text field whose values match `pattern` from their start."""
+    """Annotate a text field whose values match `pattern` from their start.
+
+    A text is refused if it takes too long to match: at first more than a second, less after several such texts. Patterns are
+    those of Python's `re`. Where one repeats repetitions, as `(a+)+`, or a text is long, the package `regex` decides, which takes
+    combining marks for letters of words.
+
+    Args:
+        pattern: a regular expression.
+    """
 
     pattern: str
 
