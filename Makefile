@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WARM := $(VENV)/.warm
-WORKERS ?= 5  # more than cores: many tests wait for servers
+WORKERS ?= 4  # more than cores: many tests wait for servers
 
 help:
 	@echo "make demo         flights become features over HTTP, checked against a recomputation"

@@ -184,7 +184,7 @@ def _opened(
     """Return the rows of splits of a source, or of its dead letters."""
     if group[0].is_replay:
         return replayed(Replays(deployment.catalog), source, group[0].split, columns)
-    opened = source.open([each.split for each in group], columns)
+    opened = source.open_all([each.split for each in group], columns)
     return opened if len(group) == 1 else joined_batches(opened)
 
 

@@ -123,8 +123,12 @@ class OpenedSource:
             self._rest_until = time.monotonic() + self.definition.every / 1e6
         return found, reached
 
-    def open(self, splits: Sequence[Mapping[str, Any]], requested: Mapping[str, DType]) -> Iterator[RawBatch]:
-        """Yield the rows of splits, numbered among all rows of the dataset."""
+    def open(self, split: Mapping[str, Any], requested: Mapping[str, DType]) -> Iterator[RawBatch]:
+        """Yield the rows of a split, numbered among all rows of the dataset."""
+        return self.open_all([split], requested)
+
+    def open_all(self, splits: Sequence[Mapping[str, Any]], requested: Mapping[str, DType]) -> Iterator[RawBatch]:
+        """Yield the rows of several splits, numbered likewise."""
         made = self.definition
         exact = not made.preproc and made.where is None and made.transform is None
         for batch in self.reading.open_all(splits, requested, exact=exact):
