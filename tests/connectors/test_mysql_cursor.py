@@ -341,7 +341,7 @@ def test_a_split_gives_the_same_rows_again(mysql_server: Server, name: str, tmp_
         split = first_split(made)
         opened = next(each for each in made.deployment._sources()[1])
         for _ in range(2):
-            (batch,) = opened.open(split.split, {"note": Str()})
+            (batch,) = opened.open_all([split.split], {"note": Str()})
             assert batch.raw.frame["note"].to_list() == [f"n{i}" for i in range(1, 101)]
             assert batch.first == 0
 

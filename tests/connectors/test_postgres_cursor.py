@@ -321,7 +321,7 @@ def test_a_split_gives_the_same_rows_again(postgres_server: Server, name: str, t
         split = first_split(made)
         opened = next(each for each in made.deployment._sources()[1])
         for _ in range(2):
-            (batch,) = opened.open(split.split, {"note": Str()})
+            (batch,) = opened.open_all([split.split], {"note": Str()})
             assert batch.raw.frame["note"].to_list() == [f"n{i}" for i in range(1, 101)]
             assert batch.first == 0
 

@@ -345,7 +345,7 @@ def test_erased_rows_are_erased_from_staged_pages(
         assert left == []
         (opened,) = open_sources(place.directory, graph)
         splits, _ = opened.plan(None, 1 << 40)
-        batches = [batch for split, _ in splits for batch in opened.open(split, {"email": Str(), "n": Int()})]
+        batches = [batch for split, _ in splits for batch in opened.open_all([split], {"email": Str(), "n": Int()})]
         frames = [batch.raw.frame for batch in batches if batch.raw.frame.width]
         assert [each for frame in frames for each in frame["email"].drop_nulls()] == people[1:]
         assert sum(batch.raw.rejects.height for batch in batches) == 2

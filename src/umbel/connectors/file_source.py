@@ -194,7 +194,7 @@ class FileSource(SplitSource):
         Raises:
             Transient: the file exists and cannot be read.
         """
-        return self._rows(split, self._stored(split), requested, exact=exact)
+        return self.open_all([split], requested, exact=exact)
 
     def _stored(self, split: Split) -> StoredFile:
         stamp = split.get("stamp")

@@ -67,14 +67,13 @@ class RawBatch:
 
 def joined_batches(batches: Iterable[RawBatch]) -> Iterator[RawBatch]:
     """Yield batches of a source, with those that follow each other and are alike joined."""
-    parts, last = list[RawBatch](), -1
+    parts, end = list[RawBatch](), 0
     for batch in batches:
-        if parts and (batch.first <= last or not _may_join(parts[0], batch)):
+        if parts and (batch.first < end or not _may_join(parts[0], batch)):
             yield _joined(parts)
             parts = []
         parts.append(batch)
-        height = batch.raw.frame.height
-        last = batch.first + (height if batch.steps is None else max(batch.steps, default=0))
+        end = batch.first + batch.raw.frame.height
     if parts:
         yield _joined(parts)
 
@@ -83,7 +82,8 @@ def _may_join(batch: RawBatch, other: RawBatch) -> bool:
     """Return whether rows of two batches may be in one."""
 
     def is_plain(each: RawBatch) -> bool:
-        return each.request is None and each.partitions is None and not each.counts and not each.is_damage
+        is_alone = each.request is not None or each.partitions is not None or each.steps is not None
+        return not (is_alone or each.counts or each.is_damage)
 
     return is_plain(batch) and is_plain(other) and may_join(batch.raw, other.raw)
 
@@ -92,8 +92,9 @@ def _joined(parts: Sequence[RawBatch]) -> RawBatch:
     if len(parts) == 1:
         return parts[0]
     first, found = parts[0].first, _Joined(parts)
-    numbers = (part.numbers(pl.int_range(part.raw.frame.height, eager=True)) - first for part in parts)
-    return RawBatch(joined([part.raw for part in parts]), first, found.where, found.text, steps=pl.concat(numbers))
+    begins = ((part.first - first, part.raw.frame.height) for part in parts)
+    steps = pl.concat(pl.int_range(begin, begin + height, eager=True) for begin, height in begins)
+    return RawBatch(joined([part.raw for part in parts]), first, found.where, found.text, steps=steps)
 
 
 class _Joined:

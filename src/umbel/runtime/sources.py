@@ -123,12 +123,8 @@ class OpenedSource:
             self._rest_until = time.monotonic() + self.definition.every / 1e6
         return found, reached
 
-    def open(self, split: Mapping[str, Any], requested: Mapping[str, DType]) -> Iterator[RawBatch]:
-        """Yield the rows of a split, numbered among all rows of the dataset."""
-        return self.open_all([split], requested)
-
     def open_all(self, splits: Sequence[Mapping[str, Any]], requested: Mapping[str, DType]) -> Iterator[RawBatch]:
-        """Yield the rows of several splits, numbered likewise."""
+        """Yield the rows of splits, numbered among all rows of the dataset."""
         made = self.definition
         exact = not made.preproc and made.where is None and made.transform is None
         for batch in self.reading.open_all(splits, requested, exact=exact):
