@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import profiles
+from tests import profiles, sharing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """
     is_short = not isinstance(val, bytes | str) or len(val) <= LONGEST_ID
     return None if is_short and (not isinstance(val, bytes) or val.isascii()) else argname
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared() -> Iterator[None]:
+    with sharing.shared():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,8 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*")
 _DECIMAL = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s*")
 _EXACT = decimal.Context(prec=400, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+_ARROW_DIGITS = 38
+"""Of its decimals of 128 bits."""
 _NEAR = 2.0**42
 """Floats up to here, times a power of ten, are off by less than a half of `_TIE`."""
 _TIE = 2.0**-9
@@ -214,7 +216,7 @@ class Decimal(DType):
         if kinds <= {float}:
             return self._convert_floats(pl.Series(values, dtype=pl.Float64))
         try:
-            if kinds == {decimal.Decimal}:
+            if kinds == {decimal.Decimal} and not any(map(_is_tiny, values)):
                 return Checked(self._of_decimals(values))
             if kinds == {int}:
                 return self.convert_column(pl.Series(values, dtype=pl.Int64))
@@ -315,6 +317,14 @@ def _masked(column: pl.Series, filler: Any) -> tuple[NDArray[Any], NDArray[np.bo
 def _is_whole(number: Any) -> bool:
     # `abs` of a decimal rounds, and may overflow
     return _is_finite(number) and -(2**63) <= number <= 2**63 and bool(number == int(number))
+
+
+def _is_tiny(number: decimal.Decimal | None) -> bool:
+    """Return whether a number has more decimals than Arrow reads rightly."""
+    if number is None:
+        return False
+    exponent = number.as_tuple().exponent
+    return isinstance(exponent, int) and exponent < -_ARROW_DIGITS
 
 
 def _is_finite(number: Any) -> bool:

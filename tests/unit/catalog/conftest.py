@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import sharing
+from umbel.catalog import engine
 from umbel.catalog.catalog import Catalog
 
 
@@ -20,3 +22,8 @@ def catalog(url: str) -> Iterator[Catalog]:
     opened = Catalog(url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def _migrates_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_upgrade", sharing.upgrade)

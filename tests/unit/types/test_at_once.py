@@ -72,6 +72,13 @@ def test_decimals_of_python(dtype: DType, numbers: st.SearchStrategy[Any], data:
     assert (found.values.to_list(), found.errors) == (each.values.to_list(), each.errors)
 
 
+@pytest.mark.parametrize("text", ["9.999999999999959515047709900864E-30", "1.0000000000000000E-61", "1E-39", "1E-28"])
+def test_tiny_decimals_of_python(text: str) -> None:
+    """Arrow took some of them for 0."""
+    check_objects(Decimal(2), [None, decimal.Decimal(text)])
+    assert list(Decimal(2).convert_objects([None, decimal.Decimal(text)]).errors) == [1]
+
+
 @given(st.lists(st.none() | st.datetimes(timezones=st.none() | st.timezones()), max_size=5))
 def test_instants_of_python(values: list[Any]) -> None:
     check_objects(Datetime(), [*values, dt.datetime.min])
