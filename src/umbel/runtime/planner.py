@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Self
 
 from umbel.isolation.forkserver import ENDING
-from umbel.processes.process_tree import end_with_parent
+from umbel.processes.process_tree import die_with
 from umbel.processes.user_folder import SAFE
 
 if TYPE_CHECKING:
@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 EVERY = 0.1
 """Seconds between two polls of the sources, at least: rows that come meanwhile are one batch."""
+TRIES = 3
+"""How often the process may end during one request before that fails."""
+ENDED_WITHIN = 2.0
+"""Seconds that the process has to end in order, so that connectors know that they are not the reason."""
 PLANNED, FAILED = "planned", "failed"
+
+log = logging.getLogger("umbel.work")
 
 
 class PlanningFailed(Exception):
@@ -71,18 +77,25 @@ class Planner:
             is_active: asked all the time; None is returned once it is false.
 
         Raises:
-            PlanningFailed: the sources or the plans cannot be read, or the process ended.
+            PlanningFailed: the sources or the plans cannot be read, or the process ended each time.
         """
-        try:
-            connection = self._started()
-            connection.send(number)
-            while not connection.poll(EVERY):
-                if not is_active():
-                    self.close()
-                    return None
-            kind, found = connection.recv()
-        except (EOFError, OSError) as error:
-            raise PlanningFailed(f"the process that plans batches ended: {self.close()}") from error
+        for _ in range(TRIES):
+            try:
+                return self._answer(number, is_active)
+            except (EOFError, OSError):  # a connector may have ended it
+                report = f"the process that reads sources and plans batches ended {self.close()}"
+                log.warning("%s", report)
+                self._deployment.catalog.record_event("work", "warning", report)
+        raise PlanningFailed(f"{report}, {TRIES} times in a row: is the code of a connector the reason?")
+
+    def _answer(self, number: int, is_active: Callable[[], bool]) -> int | None:
+        connection = self._started()
+        connection.send(number)
+        while not connection.poll(EVERY):
+            if not is_active():
+                self.close()
+                return None
+        kind, found = connection.recv()
         if kind == FAILED:
             raise PlanningFailed(found)
         return int(found)
@@ -90,13 +103,15 @@ class Planner:
     def close(self) -> str:
         """End the process, if it runs; return how it ended."""
         if self._connection is None or self._process is None:
-            return "it was closed"
+            return "before"
         self._connection.close()
-        code = self._process.poll()
-        self._process.kill()
-        ended = self._process.wait() if code is None else code
+        try:
+            ended = self._process.wait(ENDED_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            ended = self._process.wait()
         self._process = self._connection = None
-        return f"by signal {signal.Signals(-ended).name}" if ended < 0 else f"with exit code {ended}"
+        return f"by {signal.Signals(-ended).name}" if ended < 0 else f"with exit code {ended}"
 
     def _started(self) -> Connection:
         if self._connection is None:
@@ -127,7 +142,8 @@ def main(descriptor: int, parent: int, encoded: str) -> None:
         encoded: the deployment.
     """
     if parent:
-        end_with_parent(parent)
+        signal.signal(signal.SIGUSR1, _end)
+        die_with(parent, signal.SIGUSR1)()
     from umbel.runtime.deployment import Deployment
     from umbel.state.passwords import log_redacted
 
@@ -149,6 +165,14 @@ def main(descriptor: int, parent: int, encoded: str) -> None:
             connection.send((FAILED, traceback.format_exc()))
         else:
             connection.send((PLANNED, number))
+
+
+def _end(*_: object) -> None:
+    """End in order, but soon: the next worker's process plans from now on."""
+    late = threading.Timer(ENDED_WITHIN, os._exit, [1])
+    late.daemon = True
+    late.start()
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+import umbel.runtime.planner
+from tests.deployed import wait_until
 from tests.selling import Shop
 from umbel.runtime.planner import Planner, PlanningFailed
 
@@ -70,16 +74,23 @@ def test_old_plans_are_deleted(shop: Shop, planner: Planner) -> None:
 
 
 def test_what_ends_the_process_is_reported_and_another_one_goes_on(shop: Shop, planner: Planner) -> None:
-    last = max(plans(shop))
+    last, killed = max(plans(shop)), set[int]()
     (process,) = children()
 
     def kills() -> bool:
-        os.kill(process, signal.SIGKILL)
+        for each in children():
+            killed.add(each)
+            os.kill(each, signal.SIGKILL)
         return True
 
-    with pytest.raises(PlanningFailed, match="the process that plans batches ended: by signal SIGKILL"):
+    with pytest.raises(PlanningFailed, match="plans batches ended by SIGKILL, 3 times in a row"):
         planner.plan_after(last, kills)
-    assert planner.plan_after(last - 1, is_active) == last
+    assert len(killed) == 3
+    assert process in killed
+    shop.deployed.log_bytes("sales", b'[{"user": "none"}]', 1)
+    looks = iter([kills])
+    assert planner.plan_after(last, lambda: next(looks, is_active)()) == last + 1
+    assert "plans batches ended by SIGKILL" in shop.deployed.deployment.catalog.events()[0].text
 
 
 def test_errors_are_reported_with_their_traceback(shop: Shop, planner: Planner) -> None:
@@ -91,8 +102,31 @@ def test_errors_are_reported_with_their_traceback(shop: Shop, planner: Planner) 
     assert f"umbel.errors.Damaged: plan {last} is damaged" in str(raised.value)
 
 
-def test_it_ends_with_the_process_that_started_it(shop: Shop, planner: Planner) -> None:
+def test_it_is_closed_in_order(shop: Shop, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(umbel.runtime.planner, "ENDED_WITHIN", 60.0)  # the machine may be busy
+    planner.plan_after(max(plans(shop)) - 1, is_active)
     (process,) = children()
-    planner.close()
+    assert planner.close() == "with exit code 0"
     assert not psutil.pid_exists(process)
     planner.close()  # again
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from umbel.runtime.deployment import Deployment
+from umbel.runtime.planner import Planner
+planner = Planner(Deployment.at(Path(sys.argv[1])))
+planner.start()
+print(planner._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_the_process_that_started_it(shop: Shop) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(shop.folder / "umbel")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        planner = int(parent.stdout.readline())
+        parent.kill()
+    wait_until(lambda: not psutil.pid_exists(planner), lambda: planner)
