@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from umbel.processes.status import Heartbeat
     from umbel.runtime.deployment import Deployment
+    from umbel.runtime.planner import Planner
     from umbel.spark.session import Settings
 
 log = logging.getLogger("umbel.work")
@@ -153,13 +154,13 @@ def _options(conf: Sequence[str]) -> dict[str, str]:
 def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbeat) -> str:
     """Run the live job until it is stopped; return why it failed, if it did."""
     from umbel.runtime.deliveries import Deliveries
+    from umbel.runtime.planner import Planner
     from umbel.spark.session import running
 
-    reason = ""
+    planner, reason = Planner(deployment), ""
     try:
-        with running(settings) as session, Deliveries(deployment), _offline(deployment, session):
-            while not reason and not stop.is_set():
-                reason = _run_job(deployment, session, stop, beat)
+        with planner, running(settings) as session, Deliveries(deployment), _offline(deployment, session):
+            reason = _run_job(deployment, session, planner, stop, beat)
     except Exception:  # of many kinds, of Spark's and Py4J's, once the JVM has ended
         if not stop.is_set():
             raise
@@ -167,33 +168,28 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
     return "" if stop.is_set() else reason
 
 
-def _run_job(deployment: Deployment, session: SparkSession, stop: Stop, beat: Heartbeat) -> str:
-    """Run the live job until it stops or must begin anew; return any failure.
-
-    Spark waits for a time of day between batches: with the clock set back by an hour it would begin none for an hour.
-    """
-    from umbel.processes.clock import ClockWatch
+def _run_job(deployment: Deployment, session: SparkSession, planner: Planner, stop: Stop, beat: Heartbeat) -> str:
+    """Run the live job until it stops; return any failure."""
     from umbel.spark.job import LiveJob
 
-    clock, is_set_back = ClockWatch(), False
-    job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
+    job = LiveJob(
+        deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began, planner=planner
+    )
     query = job.start()
     gc.collect()
     gc.freeze()  # modules are permanent: to traverse them holds a batch up for a tenth of a second
     beat.running()
     stop.has_begun = True
-    while not stop.is_set() and query.isActive and not (is_set_back and not job.is_busy):
+    while not stop.is_set() and query.isActive:
         stop.wait(0.2)
-        is_set_back = clock.was_set_back() or is_set_back
-    begins_anew = is_set_back and query.isActive and not stop.is_set()
-    if begins_anew:
-        log.warning("the clock was set back; the job begins anew")
-        query.stop()
-    job.close()
+    if stop.is_set():
+        job.close()
+        return ""
     failure = query.exception()
     # The text comes from Spark's JVM: it must still be running.
-    reason = "" if failure is None else str(failure)
-    return reason if reason or begins_anew or stop.is_set() else "the streaming query has ended"
+    reason = "the streaming query has ended" if failure is None else str(failure)
+    job.close()
+    return reason
 
 
 def _offline(deployment: Deployment, session: SparkSession) -> AbstractContextManager[object]:

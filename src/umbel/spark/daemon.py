@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 WORKER = "pyspark.worker"
-"""The module of the workers that run tasks; others, which read definitions of data sources, need nothing of umbel."""
+"""The module of the workers that run tasks; others need nothing of umbel."""
 MODULES = (
     "pandas",
     "umbel.graph.stages",

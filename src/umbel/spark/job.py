@@ -1,17 +1,19 @@
 """The live job: one streaming query over the whole graph, one Spark job per micro-batch.
 
+Spark numbers the batches, and repeats one that has not finished. What a batch reads is in its plan: the source of the query,
+Spark's own `rate-micro-batch`, has one row in each, which nobody reads, and a batch waits until there is something to plan.
+
 A batch too small to gain from Spark tasks is run by the driver itself, by the same stages in the same shard transactions; on few
 cores a larger one as well, in threads. Both write change logs in the same form, so a batch may be run again in the other way.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from umbel.runtime.batch import TAILED, BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.intake import groups_of
 from umbel.runtime.maintenance import Maintenance
+from umbel.runtime.planner import Planner, PlanningFailed
 from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
@@ -36,7 +39,6 @@ from umbel.spark.backfill import Backfill
 from umbel.spark.executors import ExecutorWatch
 from umbel.spark.pace import Pace
 from umbel.spark.priority import mapped
-from umbel.spark.source import NAME, PlanSource
 from umbel.spark.tasks import BatchContext, is_local, later_stages, reading
 from umbel.state.port import Stamp
 
@@ -49,7 +51,8 @@ SMALL = TAILED
 THREADED = 256 << 20
 """On few cores those of at most so many are, in threads: that is faster there than Spark's tasks, and takes less memory."""
 MOST_SLOTS = 2
-INTERVAL = "100 milliseconds"
+ONE_A_BATCH = {"rowsPerBatch": 1, "startTimestamp": 0, "advanceMillisPerBatch": 0}
+"""Options of the query's source: its offset is the number of the plan."""
 
 log = logging.getLogger("umbel.work")
 
@@ -63,6 +66,7 @@ class LiveJob:
         small: bytes of input up to which a batch is run by the driver itself; the best for this machine when None.
         on_batch: called after each batch with its number and counts.
         on_begin: called before each batch with its number.
+        planner: plans the batches; a new one when None.
     """
 
     def __init__(
@@ -73,24 +77,23 @@ class LiveJob:
         small: int | None = None,
         on_batch: Callable[[int, Counts], None] | None = None,
         on_begin: Callable[[int], None] = lambda _: None,
+        planner: Planner | None = None,
     ) -> None:
         self._deployment, self._session = deployment, session
         self._small = SMALL if small is None else small
         slots = session.sparkContext.defaultParallelism
         is_threaded = small is None and slots <= MOST_SLOTS and is_local(session)
         self._threaded = THREADED if is_threaded else self._small
-        self._plans = deployment.plans()
+        self._plans, self._planner = deployment.plans(), planner or Planner(deployment)
         self._checkpoint = checkpoint.folder_of(deployment.directory)
         self._on_batch, self._on_begin = on_batch, on_begin
         self._maintenance = Maintenance(deployment)
         self._pace = Pace(self._small)
         self._backfill = Backfill(session, deployment, self._pace, is_threaded=is_threaded)
         self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
-        self._epoch = self._existing = 0
-        self._has_claimed = False
+        self._epoch = self._existing = self._ahead = 0
+        self._has_claimed = self._is_closed = False
         self._query: StreamingQuery | None = None
-        self.is_busy = False
-        """True while a batch runs."""
 
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
@@ -108,11 +111,13 @@ class LiveJob:
             log.warning(text)
             self._deployment.catalog.record_event("work", "warning", text)
         checkpoint.discard_unbegun(*parts)
-        self._session.dataSource.register(PlanSource)
+        last = self._deployment.catalog.progress(JOB, sys.maxsize)
+        self._ahead = last.state["plan"] - last.number if last else 1
+        self._planner.start()
         self._watch.start()
-        plans = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()
-        writer = plans.writeStream.foreachBatch(self._batch).queryName(JOB)
-        writer = writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL)
+        numbers = self._session.readStream.format("rate-micro-batch").options(**ONE_A_BATCH).load()
+        writer = numbers.writeStream.foreachBatch(self._batch).queryName(JOB)
+        writer = writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime="0 seconds")
         self._query = writer.start()
         return self._query
 
@@ -121,21 +126,36 @@ class LiveJob:
         threads.use(threads.AVAILABLE)
         if self._query is not None and self._query.exception() is None:
             retries.excuse(self._deployment.catalog, self._epoch)
+        self._is_closed = True
+        self._planner.close()
         self._watch.stop()
         self._backfill.stop()
 
     def _batch(self, _: DataFrame, number: int) -> None:
-        self.is_busy = True
-        try:
-            with retries.excusing(self._deployment.catalog, self._epoch), _panics_reported():
-                self._run_batch(number)
-        finally:
-            self.is_busy = False
-
-    def _run_batch(self, number: int) -> None:
         planned = self._planned(number)
-        if not planned:  # Spark begins a job that finds nothing new with a batch up to the offset before the first plan
-            return
+        with retries.excusing(self._deployment.catalog, self._epoch), _panics_reported():
+            self._run_batch(number, planned)
+
+    def _planned(self, number: int) -> int:
+        """Wait for the plan of a batch; return its number.
+
+        Raises:
+            PlanningFailed: there will be none. Spark would take the batch for a finished one if this returned.
+        """
+        expected = number + self._ahead
+        try:
+            planned = self._planner.plan_after(expected - 1, self._is_active)
+        except PlanningFailed:
+            retries.excuse(self._deployment.catalog, self._epoch)
+            raise
+        if planned != expected:
+            raise PlanningFailed("the job is stopped" if planned is None else f"plan {planned} follows {expected - 1}")
+        return planned
+
+    def _is_active(self) -> bool:
+        return not self._is_closed and (self._query is None or self._query.isActive)
+
+    def _run_batch(self, number: int, planned: int) -> None:
         self._on_begin(number)
         plan = self._plans.read(planned)
         by = JobEpoch(JOB, self._epoch)
@@ -206,11 +226,6 @@ class LiveJob:
         for report in reports:
             batch_report.add(report)
         return batch_report
-
-    def _planned(self, number: int) -> int:
-        """Read a batch's plan number from Spark's offset log."""
-        lines = Path(self._checkpoint, "offsets", str(number)).read_text().strip().splitlines()
-        return int(json.loads(lines[-1])["plan"])
 
 
 @contextmanager

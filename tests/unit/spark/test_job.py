@@ -31,7 +31,7 @@ def test_a_batch_ends_with_an_exception_that_is_passed_on(
     job: Any = object.__new__(LiveJob)
     noted = list[tuple[object, ...]]()
     job._deployment = SimpleNamespace(catalog=SimpleNamespace(note=lambda *setting: noted.append(setting)))
-    job._epoch = 7
+    job._epoch, job._planned = 7, lambda number: number
     with pytest.raises(Exception, match=reported):  # py4j passes on no BaseException, and Spark waits for ever
         job._batch(None, 1)
     assert noted == ([] if isinstance(error, MemoryError) else [(EXCUSED, 7)])

@@ -20,6 +20,8 @@ from umbel.runtime.deployment import JOB
 from umbel.state import disk
 from umbel.state.stored_json import parse_stored
 
+PLAN = "offset"
+"""The number of the plan, as the source of the query names it."""
 _MAGIC = int.from_bytes(b"crc\0")
 
 
@@ -54,10 +56,14 @@ def is_catalog_older(catalog: Catalog, directory: Path) -> str:
 def discard_unbegun(catalog: Catalog, directory: Path) -> None:
     """Delete what is left of a checkpoint that no batch was written to.
 
-    Spark refuses to begin where a worker was killed while it wrote its first batch: the unfinished file is still there.
+    Spark refuses to begin where a worker was killed while it wrote its first batch: the unfinished file is still there. And
+    it cannot read what older versions of umbel wrote.
     """
     folder = folder_of(directory)
-    if not _begun(folder) and catalog.progress(JOB, sys.maxsize) is None:
+    if catalog.progress(JOB, sys.maxsize) is not None:
+        return
+    begun = _begun(folder)
+    if not begun or not _is_sound(folder, max(begun), max(begun), None):
         for name in ("offsets", "commits"):
             shutil.rmtree(folder / name, ignore_errors=True)
 
@@ -78,12 +84,9 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
             path = folder / "offsets" / str(each)
             version, *lines = _checked(path).decode().split("\n")
             parts = [parse_stored(line) for line in lines if line != "-"]
-            is_other = lines[-1] != "-" and "plan" not in parts[-1]  # such as a file of `commits`
-            if (
-                is_other
-                or not version.startswith("v")
-                or (each == finished and plan is not None and parts[-1] != {"plan": plan})
-            ):
+            is_other = lines[-1] == "-" or PLAN not in parts[-1]  # such as a file of `commits`
+            is_behind = each == finished and plan is not None and parts[-1][PLAN] != plan
+            if is_other or is_behind or not version.startswith("v"):
                 return False
         commit = folder / "commits" / str(min(number, finished))
         if commit.exists():
@@ -139,11 +142,15 @@ def write(catalog: Catalog, directory: Path) -> int | None:
         return None
     settings, plan = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}, last.state["plan"]
     if last.number:  # Spark looks whether the batch before the last one is there, too
-        disk.replace(folder / "offsets" / str(last.number - 1), _lines(settings, {"plan": max(plan - 1, 0)}))
-    disk.replace(folder / "offsets" / str(last.number), _lines(settings, {"plan": plan}))
+        disk.replace(folder / "offsets" / str(last.number - 1), _lines(settings, _offset(max(plan - 1, 0))))
+    disk.replace(folder / "offsets" / str(last.number), _lines(settings, _offset(plan)))
     disk.replace(folder / "commits" / str(last.number), _lines({"nextBatchWatermarkMs": 0}))
     disk.replace(folder / "metadata", json.dumps({"id": str(uuid4())}).encode())
     return last.number
+
+
+def _offset(plan: int) -> dict[str, int]:
+    return {PLAN: plan, "timestamp": 0}
 
 
 def _lines(*parts: object) -> bytes:
