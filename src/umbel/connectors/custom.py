@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from umbel.connectors.lag import SourceLag
+from umbel.connectors.package_errors import transient_of
 from umbel.connectors.page_reading import PageReading
 from umbel.connectors.page_rows import COLUMNS, JSON_ROWS, ROW, staged_rows
 from umbel.connectors.polling import Poller, seconds_left
@@ -29,7 +30,7 @@ from umbel.connectors.staged_messages import message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
-from umbel.errors import InvalidType, Transient, UmbelError, encodable, text_of
+from umbel.errors import InvalidType, UmbelError, encodable
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
@@ -269,13 +270,7 @@ class PagedSource(StagedSource):
 
     def _failure(self, error: BaseException, subject: str = "") -> UmbelError:
         """Return an error of another package's code as a transient one, with its line."""
-        if isinstance(error, UmbelError):
-            return error
-        text = f"{self.title}: {subject}{type(error).__name__}: {text_of(error, always=True):.300}"
-        line = _line_in(error, type(self.connector).__module__)
-        made = Transient(f"{text} (at {line})" if line else text, hint="see that the system runs and can be reached")
-        made.__cause__ = error
-        return made
+        return transient_of(error, f"{self.title}: {subject}", type(self.connector).__module__)
 
     def partition_of(self, split: Split) -> str:
         return str(self.stage.part(int(split["part"])).facts.get("partition", ""))
@@ -323,16 +318,6 @@ class PagedSource(StagedSource):
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
-
-
-def _line_in(error: BaseException, module: str) -> str | None:
-    """Return `file:line` of the innermost code of a module's package in a traceback."""
-    found, trace, package = None, error.__traceback__, module.partition(".")[0]
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
 
 
 def _plain(offset: Offset, title: str) -> Offset:
