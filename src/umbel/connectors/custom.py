@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from umbel.connectors.call_mark import CallMark
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.package_errors import transient_of
 from umbel.connectors.page_reading import PageReading
@@ -119,10 +121,20 @@ class PagedSource(StagedSource):
 
     def read_on(self, poller: Poller) -> float:
         """Read all partitions once per `every`, and those that failed again."""
-        state, every = self.stage.state(), self.options.every / 1e6
-        wait, failed = seconds_left(state.get("polled_at", 0.0), every), state.get("failed", [])
+        state = self.stage.state()
+        wait, failed = seconds_left(state.get("polled_at", 0.0), self.options.every / 1e6), state.get("failed", [])
         if wait > 0 and not failed:
             return wait
+        self._mark.check(self.title)
+        with self._mark.calling():
+            return self._read_partitions(poller, state, wait, failed)
+
+    @cached_property
+    def _mark(self) -> CallMark:
+        return CallMark(self.folder / "reading")
+
+    def _read_partitions(self, poller: Poller, state: Mapping[str, Any], wait: float, failed: Sequence[str]) -> float:
+        every = self.options.every / 1e6
         begun_at, reader = time.time(), self._answered(self.connector.pages)
         reading = PageReading(poller, state, self._offsets(state), failing=set(failed))
         if wait > 0:
@@ -186,10 +198,12 @@ class PagedSource(StagedSource):
                 turns.append((waiting[0], self._pages(reader, waiting.popleft(), begin)))
             partition, pages = turns.popleft()
             try:
-                poller.requests(f"partition '{partition}'")
+                poller.requests(subject := f"partition '{partition}'")
+                self._mark.note(subject)
                 page = next(pages, None)
                 if page is not None:
                     self._take(partition, page, reading.offsets)
+                    self._mark.succeed(subject)
                     turns.append((partition, pages))
                 elif poller.unread is not None:
                     poller.unread.discard(partition)
