@@ -24,7 +24,7 @@ from umbel.connectors.call_mark import CallMark
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.package_errors import transient_of
 from umbel.connectors.page_reading import PageReading
-from umbel.connectors.page_rows import COLUMNS, JSON_ROWS, ROW, staged_rows
+from umbel.connectors.page_rows import COLUMNS, JSON_ROWS, ROW, staged_rows, text_or_type
 from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 from umbel.connectors.splits import Split
@@ -247,7 +247,7 @@ class PagedSource(StagedSource):
             frame = staged_rows(page.rows)
         except InvalidType as error:
             raise self._wrong(partition, error.message) from error
-        offset = _plain(page.offset, self.title)
+        offset = _plain(page.offset, f"{self.title}: partition '{partition}'")
         if offset is None and (frame.height or offsets.get(partition) is not None):
             text = "the offset behind a page is None, where the partition begins: its rows would come again and again"
             raise InvalidType(
@@ -334,7 +334,7 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _plain(offset: Offset, title: str) -> Offset:
+def _plain(offset: Offset, subject: str) -> Offset:
     """Return an offset as it will be read again.
 
     Raises:
@@ -342,10 +342,12 @@ def _plain(offset: Offset, title: str) -> Offset:
     """
     try:
         found = json.loads(json.dumps(offset, default=_number))
-    except (TypeError, ValueError, RecursionError):
-        found = None
-    if found != offset:
-        raise InvalidType(f"{title}: the offset {offset!r:.100} is no plain JSON", hint="text, numbers, lists or dicts")
+        is_same = bool(deepcopy(found) == offset)
+    except (TypeError, ValueError, RecursionError):  # a comparison of NumPy's or pandas' has no truth value
+        is_same = False
+    if not is_same:
+        text = f"{subject}: the offset {text_or_type(offset):.100} is no plain JSON"
+        raise InvalidType(text, hint="text, numbers, lists or dicts")
     return found
 
 
