@@ -21,8 +21,11 @@ from umbel.state.stored_json import parse_stored
 
 FREE = 1
 """How often a process may end during calls before these rest: anything may have ended it."""
-REST, LONGEST_REST = 30.0, 900.0
-"""Seconds of the first rest, and the longest after doubling, from the last call on."""
+REST, LONGEST_REST = 60.0, 900.0
+"""Seconds of the first rest, and the longest after doubling, from the last call on.
+
+A worker that is started again needs half of the first one.
+"""
 LONGEST_SUBJECT, WIDTH = 80, 512
 """Characters of a subject that are stored, and the bytes of a mark: each character may take six."""
 
