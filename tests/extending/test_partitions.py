@@ -7,9 +7,11 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -141,6 +143,9 @@ def test_partitions_take_turns(server: Shelves, tmp_path: Path) -> None:
     assert "".join(order) == "abcabaaa"
 
 
+NESTED = reduce(lambda inner, _: [inner], range(700), list[Any]())
+
+
 class Own(BaseException):
     """An exception that is no `Exception`."""
 
@@ -159,7 +164,10 @@ class Own(BaseException):
         (lambda _: [Page({"n": 1}, 1)], "the rows of a page are a value of type dict"),  # type: ignore[arg-type]
         (lambda _: [Page("rows", 1)], "the rows of a page are a value of type str"),  # type: ignore[arg-type]
         (lambda _: [Page(iter([{"n": 1}]), 1)], "the rows of a page are a value of type list_iterator"),  # type: ignore[arg-type]
-        (lambda _: [Page([{"n": 1}], float("nan"))], "the offset nan is no plain JSON"),
+        (lambda _: [Page([{"n": 1}], float("nan"))], "partition 'a': the offset nan is no plain JSON"),
+        (lambda _: [Page([{"n": 1}], np.array([1, 2]))], "partition 'a': the offset array([1, 2]) is no plain JSON"),
+        (lambda _: [Page([{"n": 1}], NESTED)], "partition 'a': the offset [[[[[["),
+        (lambda _: [Page([{"n": 1}], 10**5000)], "partition 'a': the offset <a value of type int> is no plain JSON"),
         (
             lambda _: [Page(pa.table([[1], [2]], names=["n", "n"]), 1)],
             "partition 'a': a page has several columns of the name",

@@ -96,7 +96,7 @@ def _commit(deployment: Deployment, definitions: Definitions, message: str) -> N
 
     with AuditLog(deployment.catalog).recorded("commit", message):
         report = commit(deployment, definitions, message=message)
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)
     for kind in ("new", "changed", "removed", "recomputed"):
         if report[kind]:
             console.print(f"umbel: {kind}: {', '.join(report[kind])}", highlight=False, markup=False)

@@ -14,14 +14,17 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from umbel.connectors.call_mark import CallMark
 from umbel.connectors.lag import SourceLag
+from umbel.connectors.package_errors import transient_of
 from umbel.connectors.page_reading import PageReading
-from umbel.connectors.page_rows import COLUMNS, JSON_ROWS, ROW, staged_rows
+from umbel.connectors.page_rows import COLUMNS, JSON_ROWS, ROW, staged_rows, text_or_type
 from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 from umbel.connectors.splits import Split
@@ -29,7 +32,7 @@ from umbel.connectors.staged_messages import message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
-from umbel.errors import InvalidType, Transient, UmbelError, encodable, text_of
+from umbel.errors import InvalidType, UmbelError, encodable
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
@@ -118,10 +121,20 @@ class PagedSource(StagedSource):
 
     def read_on(self, poller: Poller) -> float:
         """Read all partitions once per `every`, and those that failed again."""
-        state, every = self.stage.state(), self.options.every / 1e6
-        wait, failed = seconds_left(state.get("polled_at", 0.0), every), state.get("failed", [])
+        state = self.stage.state()
+        wait, failed = seconds_left(state.get("polled_at", 0.0), self.options.every / 1e6), state.get("failed", [])
         if wait > 0 and not failed:
             return wait
+        self._mark.check(self.title)
+        with self._mark.calling():
+            return self._read_partitions(poller, state, wait, failed)
+
+    @cached_property
+    def _mark(self) -> CallMark:
+        return CallMark(self.folder / "reading")
+
+    def _read_partitions(self, poller: Poller, state: Mapping[str, Any], wait: float, failed: Sequence[str]) -> float:
+        every = self.options.every / 1e6
         begun_at, reader = time.time(), self._answered(self.connector.pages)
         reading = PageReading(poller, state, self._offsets(state), failing=set(failed))
         if wait > 0:
@@ -185,10 +198,12 @@ class PagedSource(StagedSource):
                 turns.append((waiting[0], self._pages(reader, waiting.popleft(), begin)))
             partition, pages = turns.popleft()
             try:
-                poller.requests(f"partition '{partition}'")
+                poller.requests(subject := f"partition '{partition}'")
+                self._mark.note(subject)
                 page = next(pages, None)
                 if page is not None:
                     self._take(partition, page, reading.offsets)
+                    self._mark.succeed(subject)
                     turns.append((partition, pages))
                 elif poller.unread is not None:
                     poller.unread.discard(partition)
@@ -232,7 +247,7 @@ class PagedSource(StagedSource):
             frame = staged_rows(page.rows)
         except InvalidType as error:
             raise self._wrong(partition, error.message) from error
-        offset = _plain(page.offset, self.title)
+        offset = _plain(page.offset, f"{self.title}: partition '{partition}'")
         if offset is None and (frame.height or offsets.get(partition) is not None):
             text = "the offset behind a page is None, where the partition begins: its rows would come again and again"
             raise InvalidType(
@@ -269,13 +284,7 @@ class PagedSource(StagedSource):
 
     def _failure(self, error: BaseException, subject: str = "") -> UmbelError:
         """Return an error of another package's code as a transient one, with its line."""
-        if isinstance(error, UmbelError):
-            return error
-        text = f"{self.title}: {subject}{type(error).__name__}: {text_of(error, always=True):.300}"
-        line = _line_in(error, type(self.connector).__module__)
-        made = Transient(f"{text} (at {line})" if line else text, hint="see that the system runs and can be reached")
-        made.__cause__ = error
-        return made
+        return transient_of(error, f"{self.title}: {subject}", type(self.connector).__module__)
 
     def partition_of(self, split: Split) -> str:
         return str(self.stage.part(int(split["part"])).facts.get("partition", ""))
@@ -325,17 +334,7 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _line_in(error: BaseException, module: str) -> str | None:
-    """Return `file:line` of the innermost code of a module's package in a traceback."""
-    found, trace, package = None, error.__traceback__, module.partition(".")[0]
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
-
-
-def _plain(offset: Offset, title: str) -> Offset:
+def _plain(offset: Offset, subject: str) -> Offset:
     """Return an offset as it will be read again.
 
     Raises:
@@ -343,10 +342,12 @@ def _plain(offset: Offset, title: str) -> Offset:
     """
     try:
         found = json.loads(json.dumps(offset, default=_number))
-    except (TypeError, ValueError, RecursionError):
-        found = None
-    if found != offset:
-        raise InvalidType(f"{title}: the offset {offset!r:.100} is no plain JSON", hint="text, numbers, lists or dicts")
+        is_same = bool(deepcopy(found) == offset)
+    except (TypeError, ValueError, RecursionError):  # a comparison of NumPy's or pandas' has no truth value
+        is_same = False
+    if not is_same:
+        text = f"{subject}: the offset {text_or_type(offset):.100} is no plain JSON"
+        raise InvalidType(text, hint="text, numbers, lists or dicts")
     return found
 
 

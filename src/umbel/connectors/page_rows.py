@@ -84,11 +84,12 @@ def json_line(row: Any) -> bytes:
 def _shown(row: Any) -> str:
     """Return the text of a row, of which some values may have none."""
     if not isinstance(row, dict):
-        return _text(row)
-    return "{" + ", ".join(f"{_text(name)}: {_text(value)}" for name, value in row.items()) + "}"
+        return text_or_type(row)
+    return "{" + ", ".join(f"{text_or_type(name)}: {text_or_type(value)}" for name, value in row.items()) + "}"
 
 
-def _text(value: Any) -> str:
+def text_or_type(value: Any) -> str:
+    """Return the text of a value, or its type if it has none."""
     try:
         return repr(value)
     except Exception:  # noqa: BLE001  an integer of more than 4,300 digits, or an object whose `__repr__` raises

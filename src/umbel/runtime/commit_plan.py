@@ -251,7 +251,7 @@ class _Histories:
             try:
                 with each.requesting():
                     found = each.reading.measure(None)
-            except (OSError, Transient) as error:
+            except Transient as error:
                 self.notes.append(
                     f"the source of {each.dataset} does not answer, its rows are not known: {error!s:.300}"
                 )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from umbel.catalog.catalog import JobEpoch
+from umbel.connectors.package_errors import ReaderFailed
 from umbel.errors import Transient
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.intake import source_of
@@ -61,7 +62,8 @@ def answered(deployment: Deployment, revision: int, split: PlannedSplit, rows: I
     try:
         yield from rows
     except Transient as error:
-        if split.is_replay or source_of(deployment, revision, split).reading.failure_domain is None:
+        domain = source_of(deployment, revision, split).reading.failure_domain
+        if split.is_replay or (domain is None and not isinstance(error, ReaderFailed)):
             raise
         raise SourceAway(error.message, split.dataset, split.source, error.hint) from error
 
@@ -94,7 +96,10 @@ def _without(batch: MicroBatch, error: SourceAway) -> MicroBatch:
     away = next(
         each.reading.failure_domain for each, split in _planned(batch) if (split.dataset, split.source) == failed
     )
-    sources, partitions = planned_parts(batch, lambda source: source.reading.failure_domain == away)
+    sources, partitions = planned_parts(
+        batch,
+        lambda source: (source.dataset, source.source) == failed or source.reading.failure_domain == away is not None,
+    )
     with deployment.catalog.without_successor(JobEpoch(JOB, batch.stamp.epoch)):  # one may have begun this batch
         plan = deployment.plans().postpone(batch.plan, sources, partitions)
     text = f"batch {batch.stamp.batch} goes on without {len(sources)} sources: {error.message}"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.splits import SplitSource
+from umbel.connectors.package_errors import transient_of
+from umbel.connectors.splits import Found, Position, SplitSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.preproc import ReferenceColumn
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
-from umbel.errors import NotSupported, Transient
+from umbel.errors import NotSupported, Transient, UmbelError
 from umbel.formats.raw_batch import RawBatch
 from umbel.graph.graph import Graph
 from umbel.ingestion.rows import requested
@@ -97,21 +99,46 @@ class OpenedSource:
         if time.monotonic() >= self._rest_until:
             self.reading.read_ahead()
 
-    def requesting(self) -> AbstractContextManager[None]:
-        """Return a context for requests, which fail at once while the system is silent."""
-        return self.silent.noted(self.reading.failure_domain)
+    @contextmanager
+    def requesting(self) -> Iterator[None]:
+        """Request something inside the block, which fails at once while the system is silent.
 
-    def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
+        Raises:
+            Transient: it does not answer, or the code of its connector raises an error that is not umbel's.
+        """
+        with self.silent.noted(self.reading.failure_domain), self._reported("cannot be read: "):
+            yield
+
+    @contextmanager
+    def _reported(self, what: str) -> Iterator[None]:
+        """Raise errors of the connector's code inside the block as transient ones."""
+        try:
+            yield
+        except (UmbelError, KeyboardInterrupt, MemoryError, GeneratorExit):
+            raise
+        except BaseException as error:  # of another package's code, and panics of Polars
+            raise transient_of(error, f"{self.title}: {what}", type(self.reading).__module__) from error
+
+    def requested_plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
+        """Return new splits with their sizes, and the position after them.
+
+        Raises:
+            Transient: the source does not answer, or returns something else.
+        """
+        with self.requesting():
+            planned: object = self.reading.plan(position, budget)
+            return _checked(planned)
+
+    def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
         """Return new splits with their sizes, and the position after them.
 
         A source that does not answer has none; it is asked again after a while, so that the others go on.
         """
         if time.monotonic() < self._rest_until:
             return (), position
-        self.reading.tend()
         try:
-            with self.requesting():
-                found, reached = self.reading.plan(position, budget)
+            self.reading.tend()
+            found, reached = self.requested_plan(position, budget)
         except Transient as error:
             self.trouble, self._failures = str(error), self._failures + 1
             self._rest_until = time.monotonic() + min(LONGEST_WAIT, 0.25 * 2 ** min(self._failures, 10))
@@ -127,8 +154,16 @@ class OpenedSource:
         """Yield the rows of splits, numbered among all rows of the dataset."""
         made = self.definition
         exact = not made.preproc and made.where is None and made.transform is None
-        for batch in self.reading.open_all(splits, requested, exact=exact):
-            yield replace(batch, first=(self.source << SOURCE_SHIFT) + batch.first)
+        opened, shift, end = None, self.source << SOURCE_SHIFT, object()
+        while True:
+            with self._reported("a split cannot be read: "):
+                opened = iter(self.reading.open_all(splits, requested, exact=exact)) if opened is None else opened
+                batch: object = next(opened, end)
+                if batch is not end and not isinstance(batch, RawBatch):
+                    raise TypeError(f"open() yielded {type(batch).__name__}, not a RawBatch")
+            if not isinstance(batch, RawBatch):
+                return
+            yield replace(batch, first=shift + batch.first)
 
     def check(self, position: Any) -> None:
         """Check that reading can resume at a position, if the source can check it.
@@ -137,6 +172,32 @@ class OpenedSource:
             Damaged: data read up to there is gone.
         """
         self.reading.check(position)
+
+
+def _checked(planned: object) -> tuple[Sequence[Found], Position]:
+    """Return splits and a position as a connector has planned them.
+
+    Raises:
+        TypeError: they have another form, or cannot be stored.
+    """
+    reason = ""
+    if not isinstance(planned, tuple | list) or len(planned) != 2 or not isinstance(planned[0], Sequence):
+        reason = "not a sequence of splits and a position"
+    elif not all(_is_split(each) for each in planned[0]):
+        reason = "not pairs of a split, a dictionary, and its size in bytes"
+    else:
+        try:
+            json.dumps((list(planned[0]), planned[1]))
+        except (TypeError, ValueError, RecursionError) as error:
+            reason = f"which is no plain data: {error}"
+    if reason:
+        raise TypeError(f"plan() returned {planned!r:.150}, {reason}")
+    return planned[0], planned[1]  # type: ignore[index]
+
+
+def _is_split(found: object) -> bool:
+    is_pair = isinstance(found, tuple | list) and len(found) == 2
+    return is_pair and isinstance(found[0], Mapping) and isinstance(found[1], int | float)  # type: ignore[index]
 
 
 def open_sources(directory: Path, graph: Graph) -> Iterator[OpenedSource]:

@@ -101,9 +101,8 @@ def _have_rows(deployment: Deployment, graph: Graph, entries: set[str]) -> bool:
 
 def _has_any(opened: Any) -> bool:
     try:
-        with opened.requesting():
-            found, _ = opened.reading.plan(None, 1)
-    except (OSError, Transient):
+        found, _ = opened.requested_plan(None, 1)
+    except Transient:
         return True  # the worker, which tries again, will find out
     return bool(found) or opened.is_loading
 
@@ -310,15 +309,14 @@ def _rows(opened: Any, position: Any) -> tuple[int, int]:
         with opened.requesting():
             total = opened.reading.measure(None).rows
             left = opened.reading.measure(position).rows if total else 0
-    except (OSError, Transient):
+    except Transient:
         return 0, 0
     return (max(0, total - left), total) if total and left is not None else (0, 0)
 
 
 def _bytes(opened: Any, position: Any) -> int:
     try:
-        with opened.requesting():
-            found, _ = opened.reading.plan(position, EVERYTHING)
-    except (OSError, Transient):
+        found, _ = opened.requested_plan(position, EVERYTHING)
+    except Transient:
         return 0
     return sum(size for _, size in found)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from tests.unit.cli.conftest import Umbel
+from tests.unit.cli.conftest import FLIGHTS, Umbel
 from umbel import __version__
 from umbel.cli import main as program
 
@@ -38,6 +38,18 @@ def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(tmp_path: Path) -> 
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_run_prints_its_commit_in_whole_lines(umbel: Umbel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a log they were broken at 80 columns, in the middle of names."""
+    monkeypatch.setenv("COLUMNS", "40")
+    for name in ("check", "up"):
+        monkeypatch.setattr(f"umbel.cli.up.{name}", lambda *_: None)
+    done = umbel("run", FLIGHTS, "--dir", str(tmp_path / "umbel"))
+    assert done.exit_code == 0, done.output
+    (new,) = [line for line in done.stderr.splitlines() if line.startswith("umbel: new: ")]
+    assert len(new) > 40
+    assert all(line.startswith("umbel: ") for line in done.stderr.splitlines())
 
 
 def test_the_version_is_an_option_and_a_command(umbel: Umbel) -> None:
