@@ -119,6 +119,9 @@ class Aggregate(metaclass=ArgumentsMeta):
         """Return a copy with its arguments cast to the types of their columns.
 
         Arguments that do not fit the type stay unchanged.
+
+        Raises:
+            InvalidType: an argument is of the type, but outside its restriction.
         """
         return self
 

@@ -88,10 +88,16 @@ class Extreme(Aggregate):
             )
 
     def fitted(self, schema: Schema) -> Self:
-        plain = schema.dtypes[self.of].plain if self.of in schema.dtypes else None
-        if self.default is None or plain is None or not _is_default(self.default, plain):
+        base = schema.dtypes[self.of].base if self.of in schema.dtypes else None
+        if self.default is None or base is None or not _is_default(self.default, base.plain):
             return self
-        return replace(self, default=_fitted(self.default, plain))
+        fitted = _fitted(self.default, base.plain)
+        if base.ingest([fitted]).errors:  # not in `check`, which also reads what was committed before
+            raise InvalidType(
+                f"{self.title}: default {self.default!r} is outside the type {base} of field '{self.of}', which is the result's",
+                hint=f"give a default of that type, or none, or assign the field as {base.plain} first",
+            )
+        return replace(self, default=fitted)
 
     def result_type(self, schema: Schema) -> DType:
         dtype = self.input(schema)

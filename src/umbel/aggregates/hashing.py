@@ -49,6 +49,8 @@ def _values(column: pl.Series) -> Hashes:
         return _text(column)
     if isinstance(kind, pl.List):
         return _lists(column)
+    if isinstance(kind, pl.Array):
+        return _lists(column.arr.to_list())
     if isinstance(kind, pl.Struct):
         parts = [_hashes(part) for part in column.struct.unnest().iter_columns()]
         return _mix(

@@ -14,6 +14,7 @@ from umbel.api.declaration import fields_of, schema_of
 from umbel.api.defined import ClassBody, Defined
 from umbel.api.expectations import ExpectationsRecord, expectations_of
 from umbel.api.field import Field, FieldOptions
+from umbel.api.flags import check_flags
 from umbel.api.lookup import lookup
 from umbel.api.metadata import meta_of
 from umbel.api.node import Node
@@ -218,6 +219,8 @@ def dataset(
         owner = f"dataset '{found.__name__}'"
         with located(location(frame)):
             check_version(owner, version, "@dataset(version=1)", first=1)
+            provided = {name: value for name, value in (("online", online), ("offline", offline)) if value is not None}
+            check_flags(owner, index=index, **provided)
             indexes = _shorthand(index, online, offline, owner)
             made = _dataset(found, frame, version=version, history=parse_duration(history))
             return apply_noted(found, _indexed(made, *indexes) if index or any(indexes) else made)
@@ -252,6 +255,7 @@ def index(
             )
         if type != "primary":
             raise InvalidValue(f"dataset '{record.name}': unknown index type {type!r}", hint="valid types: 'primary'")
+        check_flags(f"dataset '{record.name}'", online=online)
         if offline not in (None, "forever"):
             raise InvalidValue(
                 f"dataset '{record.name}': offline index must be None or 'forever', found {offline!r}",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -12,7 +13,7 @@ from umbel.api.field import Field
 from umbel.api.metadata import ATTRIBUTE
 from umbel.definitions.records import Expectation, Expectations, Metadata
 from umbel.definitions.versions import check_version
-from umbel.errors import InvalidType, InvalidValue, located
+from umbel.errors import InvalidType, InvalidValue, did_you_mean, located
 from umbel.functions.user_function import location_of
 from umbel.types.class_body import members_of
 
@@ -56,7 +57,9 @@ class ExpectationsRecord:
                 where=location_of(self.func),
                 hint='return [expect_column_values_to_be_between(column="age", min_value=0)]',
             )
-        return Expectations(self.func.__name__, self.version, tuple(_expectation(subject, each) for each in found))
+        names = [each.name for each in dataset.fields]
+        expected = tuple(_checked(subject, _expectation(subject, each), names) for each in found)
+        return Expectations(self.func.__name__, self.version, expected)
 
 
 @overload
@@ -138,6 +141,30 @@ def _expectation(subject: str, found: Any) -> Expectation:
         )
     name, arguments = found
     return Expectation(name, {key: normalized(_named(value)) for key, value in arguments.items()})
+
+
+def _checked(subject: str, expectation: Expectation, fields: Sequence[str]) -> Expectation:
+    """Check what no row could be judged by: the columns, the tolerance and the patterns."""
+    subject = f"{subject}: {expectation.name}"
+    unknown = [name for name in expectation.columns if name not in fields]
+    if unknown:
+        raise InvalidValue(
+            f"{subject}: unknown field '{unknown[0]}'{did_you_mean(unknown[0], fields)}",
+            hint="name fields of the dataset, or write str(cls.field)",
+        )
+    mostly = expectation.arguments.get("mostly")
+    is_share = isinstance(mostly, int | float) and not isinstance(mostly, bool) and 0 <= mostly <= 1
+    if mostly is not None and not is_share:
+        raise InvalidValue(f"{subject}: mostly must be a number from 0 to 1, found {mostly!r}", hint="mostly=0.95")
+    listed = expectation.arguments.get("regex_list")
+    for pattern in [expectation.arguments.get("regex", ""), *(listed if isinstance(listed, list) else [])]:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise InvalidValue(
+                f"{subject}: {pattern!r} is no regular expression: {error}", hint="a pattern like '[a-z]+'"
+            ) from error
+    return expectation
 
 
 def _named(value: Any) -> Any:

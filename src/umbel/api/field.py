@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from umbel.api.flags import check_flags
 from umbel.api.metadata import metadata
 from umbel.definitions.records import Metadata
 from umbel.errors import InvalidValue
@@ -39,6 +40,7 @@ class FieldOptions:
         deleted: bool = False,
     ) -> FieldOptions:
         """Set the field's owner, description and tags."""
+        check_flags("meta", deprecated=deprecated, deleted=deleted)
         for flag, value in {"deprecated": deprecated, "deleted": deleted}.items():
             if value:
                 raise InvalidValue(f"meta: a dataset field cannot be {flag}", hint="make a new version of the dataset")
@@ -56,6 +58,7 @@ def field(key: bool = False, timestamp: bool = False, erase_key: bool = False) -
     Raises:
         InvalidValue: the roles contradict each other.
     """
+    check_flags("field", key=key, timestamp=timestamp, erase_key=erase_key)
     if key and timestamp:
         raise InvalidValue(
             "field: a key cannot be the timestamp", hint="mark one field as key and another as timestamp"

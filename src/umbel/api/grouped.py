@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from umbel.aggregates.aggregate import Aggregate
 from umbel.api.node import Node
-from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, UmbelError
 from umbel.operators.aggregate import aggregate
 from umbel.operators.first import First
 from umbel.operators.latest import Latest
+from umbel.types.schema import Schema
 
 RESERVED = ("using", "config")
 Rows = TypeVar("Rows", bound=Node)
@@ -59,7 +60,7 @@ class Grouped(Generic[Rows]):
                     f"{owner}: expected an aggregate, found {each!r}",
                     hint='aggregate(n=Count(window=Continuous("1d")))',
                 )
-        fitted = tuple(each.fitted(self.node.operator.schema) for each in found)
+        fitted = tuple(_fitted(each, self.node.operator.schema, owner) for each in found)
         return self.node.then(aggregate, keys=self.keys, aggregates=fitted, window=self.window, along=along, emit=emit)
 
     if not TYPE_CHECKING:  # type checkers report other names themselves
@@ -89,6 +90,13 @@ class Grouped(Generic[Rows]):
                 f"{owner}: groupby with window {self.window!r} only goes with aggregate",
                 hint="leave the window out, or use aggregate",
             )
+
+
+def _fitted(aggregate: Aggregate, schema: Schema, owner: str) -> Aggregate:
+    try:
+        return aggregate.fitted(schema)
+    except UmbelError as error:
+        raise type(error)(f"{owner}: {error.message}", hint=error.hint) from None
 
 
 def _check_names(owner: str, named: Mapping[str, Any]) -> None:

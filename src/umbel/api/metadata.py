@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
+from umbel.api.flags import check_flags
 from umbel.definitions.records import Metadata
 from umbel.errors import InvalidType, InvalidValue
 
@@ -43,7 +44,8 @@ def metadata(
     listed = tuple(provided) if isinstance(provided, Iterable) and not isinstance(provided, str) else (None,)
     if not all(isinstance(tag, str) for tag in listed):
         raise InvalidValue(f"meta: tags must be a list of strings, found {tags!r}", hint='tags=["pii"]')
-    return Metadata(owner, description, listed, bool(deprecated), bool(deleted))
+    check_flags("meta", deprecated=deprecated, deleted=deleted)
+    return Metadata(owner, description, listed, deprecated, deleted)
 
 
 def meta(

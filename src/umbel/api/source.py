@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from umbel.api.caller import caller, location
 from umbel.api.dataset import Dataset, record_of, redefined
+from umbel.api.flags import check_flags
 from umbel.api.incoming import Eval, Ref, Sample
 from umbel.api.preproc import Incoming
 from umbel.api.undecorated import note
@@ -224,6 +225,7 @@ def _check_connector(conn: Any) -> None:
 
 
 def _check_bounds(subject: str, bounded: bool, idleness: Any) -> None:
+    check_flags(subject, bounded=bounded)
     if bounded and idleness is None:
         raise InvalidAttribute(f"{subject}: a bounded source needs idleness", hint='bounded=True, idleness="1h"')
     if idleness is not None and not bounded:

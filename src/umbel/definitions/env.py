@@ -59,8 +59,11 @@ def selector(env: str | Sequence[str] | None, subject: str) -> Selector:
             f"{subject}: env must be a string or a list of strings, found {env!r}",
             hint='env="prod", env=["a", "b"] or env="~prod"',
         )
+    if not names:
+        raise InvalidValue(f"{subject}: env is an empty list", hint="leave it out for every environment, or name some")
     for name in names:
-        if not name.removeprefix("~").strip() or any(letter.isspace() for letter in name):
+        plain = name.removeprefix("~")
+        if not plain or plain.startswith("~") or any(letter.isspace() for letter in name):
             raise InvalidValue(f"{subject}: invalid env {name!r}", hint="a name without spaces, or '~' and a name")
     excluded = [name for name in names if name.startswith("~")]
     if excluded and len(excluded) != len(names):

@@ -15,6 +15,7 @@ from umbel.types.dtype import nulls, scatter_rows
 from umbel.types.dtypes import Checked, DType
 from umbel.types.json_values import revive
 from umbel.types.raw import Raw, column_of
+from umbel.types.validate import MISSING
 
 if TYPE_CHECKING:
     from umbel.definitions.records import DatasetDefinition, SourceDefinition
@@ -60,7 +61,7 @@ class ReferenceColumn(Made):
     def column(self, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
         name, *inside = self.path
         if name not in frame.columns:
-            return _absent(name, frame.height, dtype)
+            return _absent(frame.height, dtype, f"column '{name}': {MISSING}")
         found = _below(frame[name], inside).to_frame(name)  # untyped: texts may encode bytes or infinities
         return Checked(revive(found, {name: dtype}).get_column(name))
 
@@ -107,11 +108,11 @@ class Evaluated(Made):
 
 
 def _taken_in(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
-    return dtype.ingest(frame[name]) if name in frame.columns else _absent(name, frame.height, dtype)
+    return dtype.ingest(frame[name]) if name in frame.columns else _absent(frame.height, dtype, MISSING)
 
 
-def _absent(name: str, height: int, dtype: DType) -> Checked:
-    return Checked(nulls(height, dtype.polars()), dict.fromkeys(range(height), f"column '{name}' is missing"))
+def _absent(height: int, dtype: DType, reason: str) -> Checked:
+    return Checked(nulls(height, dtype.polars()), dict.fromkeys(range(height), reason))
 
 
 def _below(column: pl.Series, names: Sequence[str]) -> pl.Series:

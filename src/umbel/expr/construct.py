@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -17,8 +20,9 @@ from umbel.expr.lattice import matches
 from umbel.expr.registry import Built, plain
 from umbel.expr.tree import Expr, apply, at
 from umbel.expr.units import MICROSECONDS, EpochUnit, Zone
-from umbel.types.dtypes import Datetime, DType, List, Record
+from umbel.types.dtypes import Datetime, DType, List, Record, Restricted
 from umbel.types.epochs import FIRST, LAST, YEARS
+from umbel.types.nesting import apart
 
 COPIES = 100_000
 """The largest count of `repeat`: a count in a row of input must not take all memory."""
@@ -144,12 +148,51 @@ def _members(site: Site, types: tuple[DType, ...]) -> DType:
     return struct  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class _Restrictions:
+    """The fields of structs whose values may be outside their restricted types.
+
+    Args:
+        fields: their types.
+    """
+
+    fields: Mapping[str, Restricted]
+
+    @classmethod
+    def among(cls, struct: Record, provided: Mapping[str, DType]) -> Self:
+        """Return those of a struct, for fields of the provided types."""
+        declared = {name: dtype.base for name, dtype in struct.members() if provided[name].base != dtype.base}
+        return cls({name: base for name, base in declared.items() if isinstance(base, Restricted)})
+
+    def guarded(self, value: pl.Expr, outside: Callable[[pl.Series], pl.Series]) -> Built:
+        """Return the value; rows for which `outside` is true are in error."""
+        if not self.fields:
+            return value
+        types = ", ".join(f"'{name}' {dtype}" for name, dtype in self.fields.items())
+        failure = value.map_batches(outside, return_dtype=pl.Boolean(), is_elementwise=True)
+        return Guarded(value, failure, f"a field of the struct is outside its type ({types})")
+
+    def outside(self, structs: pl.Series) -> pl.Series:
+        """Return a mask of the structs with a refused value."""
+        columns = {name: structs.struct.field(name) for name in self.fields}
+        masks = [dtype.outside(columns[name]).fill_null(value=False) for name, dtype in self.fields.items()]
+        return reduce(or_, masks).alias(structs.name)
+
+    def outside_lists(self, lists: pl.Series) -> pl.Series:
+        """Return a mask of the lists with such a struct."""
+        parts = apart(lists)
+        assert isinstance(parts.inner, pl.Series)
+        return parts.together(self.outside(parts.inner)).list.any().fill_null(value=False).alias(lists.name)
+
+
 @plain("fields", lifts=False, rule=lambda site: _members(site, site.types))
-def make_struct_(*values: Anything, names: Names, struct: StructType) -> pl.Expr:
+def make_struct_(*values: Anything, names: Names, struct: StructType, site: Site) -> Built:
     """Make a struct from the values of its fields."""
     assert isinstance(struct, Record)
     provided = dict(zip(names, values, strict=True))
-    return pl.struct([provided[name].cast(dtype.polars()).alias(name) for name, dtype in struct.members()])
+    made = pl.struct([provided[name].cast(dtype.polars()).alias(name) for name, dtype in struct.members()])
+    restrictions = _Restrictions.among(struct, dict(zip(names, site.types, strict=True)))
+    return restrictions.guarded(made, restrictions.outside)
 
 
 def make_struct(fields: Mapping[str, Any], struct: Any) -> Expr:
@@ -165,15 +208,21 @@ def _zipped(site: Site) -> DType:
     for name, dtype in zip(site.constants["names"], site.types, strict=True):
         if dtype.is_optional:
             raise compile_error(f"field '{name}' of zip takes a list that is not Optional, not {dtype}")
-    return List(_members(site, tuple(dtype.plain.of for dtype in site.types if isinstance(dtype.plain, List))))
+    return List(_members(site, _items(site)))
+
+
+def _items(site: Site) -> tuple[DType, ...]:
+    return tuple(dtype.plain.of for dtype in site.types if isinstance(dtype.plain, List))
 
 
 @plain("fields", lifts=False, rule=_zipped)
-def zip_struct_(*lists: Items, names: Names, struct: StructType) -> pl.Expr:
+def zip_struct_(*lists: Items, names: Names, struct: StructType, site: Site) -> Built:
     """Make a list of structs from one list per field, cut to the shortest."""
     assert isinstance(struct, Record)
     members, provided = dict(struct.members()), dict(zip(names, lists, strict=True))
-    return zip_lists({name: provided[name].cast(List(dtype).polars()) for name, dtype in members.items()}, members)
+    zipped = zip_lists({name: provided[name].cast(List(dtype).polars()) for name, dtype in members.items()}, members)
+    restrictions = _Restrictions.among(struct, dict(zip(names, _items(site), strict=True)))
+    return restrictions.guarded(zipped, restrictions.outside_lists)
 
 
 def zip_struct(fields: Mapping[str, Any], struct: Any) -> Expr:

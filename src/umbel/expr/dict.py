@@ -6,7 +6,7 @@ import polars as pl
 
 from umbel.expr.errors import compile_error
 from umbel.expr.kinds import Anything, Mapped, Site, Text, Truth, Whole
-from umbel.expr.lattice import Null, optional
+from umbel.expr.lattice import Null, lifted, optional
 from umbel.expr.registry import method
 from umbel.types.dtypes import Dict, DType
 
@@ -19,7 +19,7 @@ def _found(site: Site) -> DType:
         return optional(value)
     if default.plain != value.plain:
         raise compile_error(f"dict.get from {mapped} cannot default to {default}")
-    return value
+    return value if default.base == value.base else lifted(value.plain, value.is_optional)
 
 
 @method(rule=_found)

@@ -6,23 +6,13 @@ from typing import Annotated, Any
 
 import polars as pl
 
-from umbel.errors import InvalidValue
+from umbel.expr.json_path import check_path, path_text
 from umbel.expr.json_text import JsonReader
 from umbel.expr.kinds import Constant, Guarded, Site, Text, Truth, Whole
 from umbel.expr.registry import Built, method
-from umbel.expr.units import InputFormat, Zone, is_zoned, text
+from umbel.expr.units import InputFormat, Zone, is_zoned
 from umbel.types.dtypes import Datetime, DType, List, Optional, Str
 from umbel.types.epochs import FIRST, LAST, YEARS
-
-
-def _check_path(path: str) -> None:
-    if not path.startswith("$"):
-        raise InvalidValue(f"json_extract: a JSONPath starts with '$', not {path!r}", hint='json_extract("$.a.b[0]")')
-    try:
-        pl.Series([None], dtype=pl.String).str.json_path_match(path)
-        pl.Series(["{}"]).str.json_path_match(path)
-    except pl.exceptions.PolarsError:
-        raise InvalidValue(f"json_extract: {path!r} is no JSONPath", hint='json_extract("$.a.b[0]")') from None
 
 
 def _type(annotation: Any) -> DType:
@@ -31,7 +21,7 @@ def _type(annotation: Any) -> DType:
     return type_of(annotation)
 
 
-Path = Annotated[str, Constant("path", text, _check_path)]
+Path = Annotated[str, Constant("path", path_text, check_path)]
 Type = Annotated[DType, Constant("type", _type)]
 
 

@@ -34,9 +34,20 @@ def requested(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str,
 
     Empty for all columns, untyped.
     """
-    if source.cdc == "debezium" or source.transform is not None:
-        return {}
-    return _typed(source, dataset)
+    return {} if _is_unknown(source) else _typed(source, dataset)
+
+
+def needed(source: SourceDefinition, dataset: DatasetDefinition) -> set[str]:
+    """Return the columns that are read of a source's rows; empty where it is unknown."""
+    if _is_unknown(source):
+        return set()
+    copied = {how.path[0] for _, how in source.preproc if isinstance(how, ReferenceColumn)}
+    return copied | set(_typed(source, dataset))
+
+
+def _is_unknown(source: SourceDefinition) -> bool:
+    """Return True if the columns of incoming rows do not follow from the dataset."""
+    return source.cdc == "debezium" or source.transform is not None
 
 
 def _typed(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str, DType]:

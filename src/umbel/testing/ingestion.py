@@ -1,7 +1,8 @@
 """Row ingestion into a branch, through an endpoint or directly into a dataset.
 
 Rows of an endpoint are what a server would read of them. A client sends JSON, in which an instant is a text, and so is a decimal.
-Only columns that this does not change are taken as they are.
+Only columns that this does not change are taken as they are. A column that the source reads must be there, also one of an
+Optional type, which a row of JSON may leave out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from umbel.client.plain import columns
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import InvalidType
 from umbel.formats.json_lines import JsonLines
-from umbel.ingestion.rows import prepare, requested
+from umbel.ingestion.rows import needed, prepare, requested
 from umbel.testing.branch import Fed, MockBranch
 from umbel.types.dtype import DType
 from umbel.types.pandas import raw_from_pandas
@@ -55,6 +56,9 @@ def direct(dataset: DatasetDefinition, df: pd.DataFrame) -> pl.DataFrame:
 def _taken(df: pd.DataFrame, raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> pl.DataFrame:
     # Tests ingest a handful of rows and expect to find them; dropping some by sample or period would be surprising.
     source = replace(source, sample=None, since=None, until=None)
+    if needed(source, dataset) - set(raw.frame.columns):
+        _valid(raw, replace(source, where=None), dataset)  # whatever `where` makes of the rows
+        return _valid(raw, source, dataset)
     if _is_sent_as_it_is(raw.frame, source, dataset):
         return _valid(raw, source, dataset)
     try:
@@ -84,16 +88,10 @@ def _received(df: pd.DataFrame, source: SourceDefinition, dataset: DatasetDefini
 
 
 def _is_sent_as_it_is(frame: pl.DataFrame, source: SourceDefinition, dataset: DatasetDefinition) -> bool:
-    """Return whether a server gets the same columns.
-
-    True as well if one is missing, which is an error here.
-    """
+    """Return whether a server gets the same columns."""
     if source.preproc or source.where is not None or source.transform is not None or source.cdc == "debezium":
         return False
-    types = dataset.dtypes
-    return any(name not in frame.columns for name in types) or all(
-        _is_same(column, types.get(column.name)) for column in frame
-    )
+    return all(_is_same(column, dataset.dtypes.get(column.name)) for column in frame)
 
 
 def _is_same(column: pl.Series, dtype: DType | None) -> bool:

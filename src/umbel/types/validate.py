@@ -88,7 +88,7 @@ def refuse_rejects(validated: Validated, schema: Mapping[str, DType], dataset: s
         for field, row, reason, count in columns.iter_rows()
     ]
     message = f"Schema validation failed during data insertion to {dataset}: " + "; ".join(errors)
-    is_missing = columns["reason"].str.starts_with(MISSING).all()
+    is_missing = columns["reason"].str.contains(MISSING, literal=True).all()
     remedy = (
         "add the column"
         if is_missing

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.refusals import refusal
 from umbel.connectors import Webhook, source
 from umbel.datasets import Dataset, Max, Min, dataset, field, pipeline
-from umbel.dtypes import Continuous, Decimal, Hopping, Tumbling
+from umbel.dtypes import Continuous, Decimal, Hopping, Tumbling, between, oneof
 from umbel.lib import inputs
 from umbel.testing import MockClient
 
@@ -97,3 +97,57 @@ REFUSED = [
 def test_defaults_of_extremes_refused(column: str, kind: Any, default: Any) -> None:
     with refusal(TypeError, "Min", f"'{column}'", repr(default)):
         _extreme(Min, column, kind, default, Continuous("1h"))
+
+
+@dataset
+class Marks:
+    k: int
+    b: between(int, 0, 10)
+    s: Optional[between(float, 0, 1, strict_max=True)]
+    o: oneof(int, [1, 5])
+    t: datetime
+
+
+def _of_marks(column: str, kind: Any, default: Any):
+    @dataset(index=True)
+    class Lowest:
+        k: int = field(key=True)
+        v: kind
+        t: datetime = field(timestamp=True)
+
+        @pipeline
+        @inputs(Marks)
+        def p(cls, marks: Dataset):
+            return marks.groupby("k").aggregate(v=Min(of=column, default=default, window=Continuous("1h")))
+
+    return Lowest
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "default"),
+    [
+        ("b", between(int, 0, 10), -1),
+        ("b", between(int, 0, 10), 11.0),
+        ("s", between(float, 0, 1, strict_max=True), 1),
+        ("s", between(float, 0, 1, strict_max=True), float("nan")),
+        ("o", oneof(int, [1, 5]), 3),
+    ],
+)
+def test_a_default_outside_a_restriction_is_refused(column: str, kind: Any, default: Any) -> None:
+    words = (
+        "pipeline 'Lowest.p'",
+        f"default {default!r} is outside the type",
+        f"field '{column}'",
+        "assign the field as ",
+    )
+    with refusal(TypeError, *words):
+        _of_marks(column, kind, default)
+
+
+def test_a_default_within_a_restriction() -> None:
+    client = MockClient()
+    client.commit("m", datasets=[Marks, _of_marks("s", between(float, 0, 1, strict_max=True), 0)])
+    client.log_to("Marks", pd.DataFrame({"k": [1], "b": [1], "s": [0.5], "o": [1], "t": [T]}))
+    at = pd.Series([T, T + timedelta(hours=2)])
+    rows, _ = client.lookup("Lowest", pd.DataFrame({"k": [1, 1]}), timestamps=at)
+    assert rows["v"].tolist() == [0.5, 0.0]

@@ -54,6 +54,13 @@ def test_position_and_length_matter() -> None:
     assert hash64(pl.Series(["a", "a\0", "a\0\0"])).n_unique() == 3
 
 
+def test_embeddings_hash_like_lists() -> None:
+    values = [[0.5, 1.0], [1.0, 0.5], None, [-0.0, 0.0], [0.0, -0.0]]
+    hashes = hash64(pl.Series(values, dtype=pl.Array(pl.Float64, 2))).to_list()
+    assert hashes == hash64(pl.Series(values, dtype=pl.List(pl.Float64))).to_list()
+    assert len(set(hashes)) == 4
+
+
 def test_slices_hash_like_wholes() -> None:
     for column in (pl.Series(["a", "bb", None, "ccc"]), pl.Series([Decimal(1), Decimal(2), None, Decimal(3)])):
         assert hash64(column[1:]).to_list() == hash64(column).to_list()[1:]

@@ -40,6 +40,9 @@ for passed in ("", " ", "~", "a b", ["a", "~b"], ["~"], ["", "a"]):
     refused.add(f"selector {passed!r}", lambda passed=passed: selector(passed, "here"), ValueError, "here")
 for passed in (3, [3], {"a": 1}.values()):
     refused.add(f"selector {passed!r}", lambda passed=passed: selector(passed, "here"), TypeError, "here")
+refused.add("empty list", lambda: selector([], "source w"), ValueError, "source w: env is an empty list")
+refused.add("empty tuple", lambda: selector((), "x"), ValueError, "empty list")
+refused.add("twice ~", lambda: selector("~~a", "x"), ValueError, "invalid env '~~a'")
 refused.add("commit ~a", lambda: check_env("~a"), ValueError, "~a")
 refused.add("commit empty", lambda: check_env(""), ValueError)
 refused.add("commit list", lambda: check_env(["a"]), TypeError, "list")  # type: ignore[arg-type]

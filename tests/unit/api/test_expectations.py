@@ -125,6 +125,33 @@ refused.add("no list", lambda: with_expectations(expectations(lambda cls: 3)), T
 refused.add("no pair", lambda: with_expectations(expectations(lambda cls: [3])), TypeError, "3")
 
 
+def expecting(function: str, **arguments: Any) -> Callable[[], Dataset]:
+    """Return a definition with one expectation."""
+    return lambda: with_expectations(expectations(lambda cls: [getattr(expect, function)(**arguments)]))
+
+
+BETWEEN, MATCH = "expect_column_values_to_be_between", "expect_column_values_to_match_regex"
+PAIR = "expect_column_pair_values_to_be_equal"
+refused.add("unknown field", expecting(BETWEEN, column="aa"), ValueError, "'D'", BETWEEN, "unknown field 'aa'", "'a'")
+refused.add("unknown other", expecting(PAIR, column_A="a", column_B="zz"), ValueError, PAIR, "unknown field 'zz'")
+refused.add(
+    "unknown of many",
+    expecting("expect_multicolumn_sum_to_equal", column_list=["a", "zz"], sum_total=1),
+    ValueError,
+    "unknown field 'zz'",
+)
+for mostly in (2, -0.1, "0.9", True, float("nan"), [1]):
+    refused.add(f"mostly {mostly!r}", expecting(BETWEEN, column="a", mostly=mostly), ValueError, "mostly", repr(mostly))
+for pattern in ("(", 5, None):
+    refused.add(f"regex {pattern!r}", expecting(MATCH, column="a", regex=pattern), ValueError, MATCH, repr(pattern))
+refused.add(
+    "regex list",
+    expecting(f"{MATCH}_list", column="a", regex_list=["a", "("]),
+    ValueError,
+    "'(' is no regular expression",
+)
+
+
 @refused(ValueError, "@meta")
 def with_meta() -> None:
     @expectations

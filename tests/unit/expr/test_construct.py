@@ -8,8 +8,9 @@ from typing import Any, Optional
 import pytest
 
 from tests.unit.expr.table import check, fails, refused
-from umbel.expr import Expr, InvalidExprException, col, from_epoch, lit, make_struct, repeat, zip_struct
+from umbel.expr import Expr, InvalidExprException, col, from_epoch, lit, make_struct, repeat, var, when, zip_struct
 from umbel.expr import datetime as moment
+from umbel.types.restrictions import between, oneof, regex
 from umbel.types.structs import struct
 
 
@@ -25,10 +26,21 @@ class Line:
     names: list[str]
 
 
+@struct
+class Mark:
+    n: between(int, 0, 5)
+    of: Optional[oneof(str, ["x", "y"])]
+    r: regex("a+$")
+
+
 A = col("a")
 INTS = {"a": (int, [2, 0])}
 NULLS = {"a": (Optional[int], [1, None])}
 MIXED = {"a": (int, [1, 2]), "s": (Optional[str], ["x", None])}
+MARK = Mark.expr(n=A, of=col("s"), r=col("r"))  # type: ignore[attr-defined]
+MARKS = Mark.zip(n=A, of=col("s"), r=col("r"))  # type: ignore[attr-defined]
+MARKED = {"a": (int, [0, 5]), "s": (Optional[str], ["x", None]), "r": (str, ["a", "aa"])}
+LISTED = {"a": (list[int], [[0, 9], []]), "s": (list[Optional[str]], [[None], ["z"]]), "r": (list[str], [["a"], []])}
 LISTS = {"a": (list[int], [[1, 2, 3], [], [4]]), "s": (list[str], [["x", "y"], ["z"], ["w"]])}
 POINT = Point.expr(x=A, y=col("s"))  # type: ignore[attr-defined]
 
@@ -55,6 +67,9 @@ CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
      [[{"x": 1.0, "y": "x"}, {"x": 2.0, "y": "y"}], [], [{"x": 4.0, "y": "w"}]]),
     (Point.zip(y=col("s"), x=A).list.len(), LISTS, int, [2, 0, 1]),  # type: ignore[attr-defined]
     (zip_struct({"x": A, "y": col("s")}, Point), {"a": (list[int], []), "s": (list[str], [])}, list[Point], []),
+    (MARK, MARKED, Mark, [{"n": 0, "of": "x", "r": "a"}, {"n": 5, "of": None, "r": "aa"}]),
+    (when(A < 6).then(MARK), {**MARKED, "a": (int, [6, 5])}, Optional[Mark], [None, {"n": 5, "of": None, "r": "aa"}]),
+    (MARKS, LISTED, list[Mark], [[{"n": 0, "of": None, "r": "a"}], []]),
 ]  # fmt: skip
 
 
@@ -80,6 +95,24 @@ def test_values(expr: Expr, columns: Any, type_: Any, expected: list[Any]) -> No
 )
 def test_no_value(expr: Expr, columns: Any) -> None:
     fails(expr, columns, expr.function.name)
+
+
+@pytest.mark.parametrize(
+    ("expr", "columns"),
+    [
+        (MARK, {**MARKED, "a": (int, [0, 6])}),
+        (MARK, {**MARKED, "a": (between(int, 0, 9), [0, 6])}),
+        (MARK, {**MARKED, "s": (Optional[str], ["x", "z"])}),
+        (MARK, {**MARKED, "r": (str, ["a", "ab"])}),
+        (make_struct({"n": 7, "of": None, "r": "a"}, Mark), INTS),
+        (MARKS, {**LISTED, "a": (list[int], [[-1, 9], []])}),
+        (MARKS, {**LISTED, "s": (list[Optional[str]], [["z"], []])}),
+        (A.list.map("v", make_struct({"n": var("v"), "of": None, "r": "a"}, Mark)), {"a": (list[int], [[1], [6]])}),
+    ],
+    ids=str,
+)
+def test_a_field_outside_its_type(expr: Expr, columns: Any) -> None:
+    fails(expr, columns, "a field of the struct is outside its type", "'n' between(int, 0, 5)")
 
 
 def test_the_first_and_the_last_instant() -> None:

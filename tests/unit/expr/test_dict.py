@@ -9,6 +9,7 @@ import pytest
 from tests.unit.expr.table import check, refused
 from umbel.expr import Expr, col, lit
 from umbel.types.annotations import Dict
+from umbel.types.restrictions import between
 
 D = col("d")
 ROWS = {"d": (Dict[int], [{"a": 1, "b": 2}, {}, {"b": 3}])}
@@ -16,6 +17,8 @@ NULLS = {"d": (Optional[Dict[int]], [{"a": 1}, None, {}])}
 HOLES = {"d": (Dict[Optional[int]], [{"a": None}, {"a": 5}, {}])}
 KEYS = {**ROWS, "k": (str, ["b", "a", "b"])}
 MAYBE_KEYS = {**ROWS, "k": (Optional[str], ["b", None, "z"])}
+GRADE = between(int, 0, 5)
+GRADES = {"d": (Dict[GRADE], [{"a": 3}, {}])}
 LISTS = {"d": (Dict[list[int]], [{"a": [1]}, {}])}
 
 CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
@@ -31,6 +34,10 @@ CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
     (D.dict.get(col("k"), 0), MAYBE_KEYS, Optional[int], [2, None, 0]),
     (D.dict.get("a"), LISTS, Optional[list[int]], [[1], None]),
     (D.dict.get("a", lit([], list[int])), LISTS, list[int], [[1], []]),
+    (D.dict.get("a"), GRADES, Optional[GRADE], [3, None]),
+    (D.dict.get("a", 9), GRADES, int, [3, 9]),
+    (D.dict.get("a", lit(5, GRADE)), GRADES, GRADE, [3, 5]),
+    (D.dict.get("a", 9), {"d": (Dict[Optional[GRADE]], [{"a": None}, {}])}, Optional[int], [None, 9]),
     (D.dict.len(), ROWS, int, [2, 0, 1]),
     (D.dict.len(), NULLS, Optional[int], [1, None, 0]),
     (D.dict.contains("a"), ROWS, bool, [True, False, False]),

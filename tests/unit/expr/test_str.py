@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.expr.table import check, fails, refused
 from umbel.errors import InvalidType
-from umbel.expr import Expr, col, lit, when
+from umbel.expr import Expr, InvalidExprException, col, lit, when
 from umbel.types.annotations import Decimal, Dict, between, regex
 from umbel.types.structs import struct
 
@@ -70,6 +70,12 @@ JSON = [
     ('{"a": 1', "$.a", None),
     ("", "$.a", None),
     ('"x"', "$", "x"),
+    ('{"a b": 1, "a": 2}', "$['a b']", "1"),
+    ('{"a b": 1, "a": 2}', '$.["a b"] ', "1"),
+    ('{"a-é/#1": 1, "a": 2}', "$.a-é/#1", "1"),
+    ('{"a": {"x]": 1}}', "$..['x]']", "1"),
+    ('{"a": [[1, 2], [3]]}', "$.a[1:][0]", "3"),
+    ('{"a": [{"b": 1}, {"b": 2, "c": "[\'"}]}', """$.a[?(@['b'] == 2 && @.c == "['")].*""", "2"),
 ]
 
 
@@ -79,9 +85,36 @@ def test_json_extract(text: str, path: str, expected: str | None) -> None:
     check(S.str.json_extract(path), {"s": (Optional[str], [None])}, Optional[str], [None])
 
 
-@pytest.mark.parametrize("path", ["a", "", ".a", "$.[["])
+@pytest.mark.parametrize("path", ["a", "", ".a", "$.[[", "$.a[?(@.b[0]==5)]"])
 def test_bad_json_path(path: str) -> None:
     refused(S.str.json_extract(path), TEXT, "json_extract")
+
+
+@pytest.mark.parametrize(
+    ("path", "rest"),
+    [
+        ("$.a b", "b"),
+        ("$.a .b", ".b"),
+        ("$ .a", ".a"),
+        ("$.a,b", ",b"),
+        ("$.a]", "]"),
+        ("$.a[0]b", "b"),
+        ("$.a\n.b", ".b"),
+        ("$.a()", "()"),
+        ("$.a:b", ":b"),
+        ("$.a=1", "=1"),
+    ],
+)
+def test_a_json_path_that_is_read_in_part(path: str, rest: str) -> None:
+    with pytest.raises(InvalidExprException, match="is no JSONPath from") as caught:
+        S.str.json_extract(path)
+    assert repr(rest) in caught.value.message
+
+
+def test_a_json_path_that_is_read_in_part_and_committed_before() -> None:
+    record = S.str.json_extract("$.a").to_record()
+    record["constants"]["path"] = "$.a b"
+    check(Expr.from_record(record), {"s": (str, ['{"a": 1, "a b": 2}'])}, Optional[str], ["1"])
 
 
 PARSED = [

@@ -130,7 +130,7 @@ def test_where_comes_after_preproc() -> None:
 
 
 ERRORS = [
-    ({"preproc": {"a": ReferenceColumn(("zz",))}}, [0, 1, 2, 3, 4], "a", "'zz' is missing"),
+    ({"preproc": {"a": ReferenceColumn(("zz",))}}, [0, 1, 2, 3, 4], "a", "column 'zz': the column is missing"),
     ({"preproc": {"a": ReferenceColumn(("nest", "zz"))}}, [0, 1, 2, 3, 4], "a", "null"),
     ({"preproc": {"a": by(col("zz"), zz=int)}}, [0, 1, 2, 3, 4], "a", "column 'zz': null"),
     ({"preproc": {"a": by(col("b"), b=int)}}, [0, 1, 2, 3, 4], "a", "column 'b'"),

@@ -39,7 +39,7 @@ class Visit:
         return [
             expect_column_values_to_be_between(column=str(cls.age), min_value=0, max_value=120, mostly=0.6),
             expect_column_values_to_not_be_null(column="age", mostly=0.9),
-            expect_column_values_to_match_regex(column="nothing", regex="a"),
+            expect_column_values_to_match_regex(column="age", regex="a"),
         ]
 
 

@@ -4,6 +4,7 @@ from datetime import datetime, timezone
 from typing import List, Optional
 
 import pandas as pd
+import pytest
 
 from tests.unit.refusals import refusal
 from umbel.connectors import Sample, Webhook, eval, ref, source
@@ -78,6 +79,40 @@ def test_where() -> None:
     # after preproc
     assert fed(ROWS, keyless(preproc={"a": ref("extra")}, where=eval(col("a") == 1)))["a"].tolist() == [1]
     assert fed(ROWS, keyless(where=lambda df: df["a"] > 5)).empty
+
+
+LACKING = {
+    "untouched": ({"where": eval(col("a") > 5)}, "b", "column 'b' of type Optional[float]: the column is missing"),
+    "timestamp": ({"where": lambda df: df["t"].notna()}, "t", "column 't' of type datetime: the column is missing"),
+    "copied": (
+        {"preproc": {"b": ref("x")}},
+        "x",
+        "column 'b' of type Optional[float]: column 'x': the column is missing",
+    ),
+    "all copied": (
+        {"preproc": {"a": 1, "b": ref("x"), "c": "", "t": ref("t")}},
+        "x",
+        "column 'x': the column is missing",
+    ),
+    "computed": (
+        {"preproc": {"c": eval(col("x").fillnull(""), schema={"x": Optional[str]})}},
+        "x",
+        "column 'c' of type str: column 'x': the column is missing",
+    ),
+    "condition": (
+        {"where": eval(~col("x").isnull(), schema={"x": Optional[str]})},
+        "x",
+        "where: column 'x': the column is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_column_that_is_read_must_be_there_also_an_optional_one(name: str) -> None:
+    options, lacking, message = LACKING[name]
+    D = keyless(**options)
+    with refusal(ValueError, "data insertion to D: ", message, "add the column", at=False):
+        fed({column: values for column, values in ROWS.items() if column != lacking}, D)
 
 
 def test_columns_made_are_not_seen_by_others() -> None:
