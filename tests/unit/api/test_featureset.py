@@ -223,6 +223,9 @@ refuse("alias optional", int, lambda: F(Request.maybe), TypeError, "Optional[int
 refuse("expression column", int, lambda: F(col("zz") + 1), ValueError, "'zz'", "'FS'", 'col("zz")')
 refuse("expression type", str, lambda: F(col("uid") + 1), TypeError, "'FS.f'", "str", "int", 'col("uid") + 1')
 refuse("expression astype", int, lambda: F((col("uid") + 1).astype(float)), TypeError, "'FS.f'", "float")
+refuse(
+    "expression fault", str, lambda: F(col("uid").str.lower()), ValueError, "'FS.f'", "failed to compile", 'col("uid")'
+)
 refuse("expression default", int, lambda: F(col("uid") + 1, default=1), ValueError, "'FS.f'", "fillnull")
 refuse("type", object, lambda: F(), TypeError, "FS", "object")
 
