@@ -181,9 +181,19 @@ async def lineage(request: Request) -> dict[str, Dependencies]:
     return {**datasets, **features}
 
 
+_PROPERTIES = {*DatasetProperties.__struct_fields__, *FeaturesetProperties.__struct_fields__}
+
+
 async def xray(request: Request, parameters: XrayParameters) -> XrayResponse:
-    """Return properties of datasets and featuresets; of all when none is named."""
+    """Return properties of datasets and featuresets; of all when none is named.
+
+    Raises:
+        UnknownName: neither has such a property, or no object such a name.
+    """
     definitions = (await request.app.state.service.of(request)).definitions
+    for name in parameters.properties:
+        if name not in _PROPERTIES:
+            raise UnknownName(f"no object has a property '{name}'{did_you_mean(name, _PROPERTIES)}")
     tags, is_of_all = Tags(definitions), not (parameters.datasets or parameters.featuresets)
     datasets = _named(parameters.datasets, definitions.datasets, "dataset", is_of_all=is_of_all)
     featuresets = _named(parameters.featuresets, definitions.featuresets, "featureset", is_of_all=is_of_all)
