@@ -20,7 +20,7 @@ from umbel.quality.totals import results
 from umbel.query.answer import Answer
 from umbel.runtime.newest import newest
 from umbel.serving.refusals import JSON
-from umbel.serving.requests import DatasetName, Parameters
+from umbel.serving.requests import REVISION_HEADER, DatasetName, Parameters
 from umbel.serving.service import Service
 
 MOST = 10_000
@@ -169,7 +169,8 @@ async def inspect(
         columns = {field: rows.get_column(field) for field in definition.dtypes}
         return msgspec.json.encode(InspectResponse(Answer(columns, definition.dtypes).to_json()))
 
-    return Response(await service.threads.reading.do(run), media_type=JSON)
+    revision = {REVISION_HEADER: str(in_force.revision)}
+    return Response(await service.threads.reading.do(run), media_type=JSON, headers=revision)
 
 
 async def lineage(request: Request) -> dict[str, Dependencies]:
