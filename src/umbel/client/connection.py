@@ -176,7 +176,12 @@ class HttpConnection:
 
 
 def _json(body: Any) -> bytes | str | None:
-    return body if body is None or isinstance(body, bytes) else json.dumps(body, allow_nan=False)
+    if body is None or isinstance(body, bytes):
+        return body
+    try:  # an escape takes up to three times the bytes of the character, and a server limits those of a body
+        return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # of an unpaired surrogate, which the server refuses
+        return json.dumps(body, allow_nan=False)
 
 
 def refusal(response: Response) -> UmbelError:
