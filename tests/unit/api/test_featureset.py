@@ -308,6 +308,17 @@ def refuse_extractor(name: str, func: Any, error: type[Exception], *texts: str, 
     refused.add(name, with_extractor(func, **how), error, *texts)
 
 
+async def coroutine(cls: Any, ts: Any) -> Any:
+    return ts
+
+
+def generator(cls: Any, ts: Any) -> Any:
+    yield ts
+
+
+refuse_extractor("coroutine", coroutine, TypeError, "'coroutine'", "a coroutine function")
+refuse_extractor("generator", generator, TypeError, "'generator'", "a generator")
+refuse_extractor("static", staticmethod(lambda cls, ts: 1), TypeError, "'<lambda>'", "a static method")
 refuse_extractor("self", lambda self, ts: 1, TypeError, "'cls'", "'self'")
 refuse_extractor("no ts", lambda cls: 1, TypeError, "'ts'")
 refuse_extractor("not ts", lambda cls, now: 1, TypeError, "'ts'", "'now'")
