@@ -13,6 +13,7 @@ import pytest
 
 from tests.contracts.transport_shop import JAN, Platform, served_at, webhook
 from umbel.client import Client
+from umbel.client.connection import Unreachable
 from umbel.connectors import source
 from umbel.datasets import Dataset, dataset, field
 from umbel.errors import InvalidValue
@@ -85,6 +86,17 @@ def test_values_that_fit_no_type_are_refused_without_end_of_requests(platform: P
             with pytest.raises(InvalidValue, match="expected int, got 'x'"):
                 old.query(["Changing.a"], ["Changing.b"], frame)
     assert fetched == ["main"] * 2
+
+
+def test_the_error_is_that_of_the_value_if_no_types_come(platform: Platform, old: Client) -> None:
+    platform.client.commit("m", featuresets=[VERSIONS["int"][0]])
+    platform.settle()
+    old.query(["Changing.a"], ["Changing.b"], pd.DataFrame({"Changing.a": [1]}))
+    transport: Any = old._transport
+    with patch.object(transport._schemas, "_fetch", side_effect=Unreachable("no answer")):
+        for _ in range(2):
+            with pytest.raises(InvalidValue, match="expected int, got 'x'"):
+                old.query(["Changing.a"], ["Changing.b"], pd.DataFrame({"Changing.a": ["x"]}))
 
 
 def test_changed_datasets(platform: Platform, old: Client) -> None:

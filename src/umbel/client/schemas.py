@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from umbel.errors import UnknownName
+from umbel.errors import UmbelError, UnknownName
 from umbel.query.answer import Answer
 from umbel.query.encode import column_from_json
 from umbel.query.resolve import Catalogue
@@ -58,7 +59,8 @@ class Schemas:
             return False
         self._renewed_at[branch] = now
         before = self._revisions.get(branch)
-        self._known[branch] = self._fetch(branch)
+        with suppress(UmbelError):  # the caller has an error already
+            self._known[branch] = self._fetch(branch)
         return self._revisions.get(branch) != before
 
     def forget(self) -> None:
