@@ -17,7 +17,7 @@ from umbel.definitions.records import (
     ExtractorDefinition,
     LookupExtractor,
 )
-from umbel.errors import InvalidType, InvalidValue
+from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.expr import Expr, TypedExpr, matches
 from umbel.types.dtype import Refused, is_nan
 from umbel.types.dtypes import DType, List, Optional
@@ -163,7 +163,10 @@ class Deriving:
         return ExpressionExtractor(inputs=inputs, expression=expression, **self._common("expression"))
 
     def _check_expression(self, provided: Expr | TypedExpr, expression: Expr) -> None:
-        inferred = expression.dtype({name: each.type for name, each in self.features.items()})
+        try:
+            inferred = expression.dtype({name: each.type for name, each in self.features.items()})
+        except UmbelError as error:
+            raise type(error)(f"{self.title}: {error.message}", where=self.location, hint=error.hint) from None
         declared = provided.dtype if isinstance(provided, TypedExpr) else self.feature.type
         if not matches(inferred, declared, expression) or declared != self.feature.type:
             found = inferred if declared == self.feature.type else declared

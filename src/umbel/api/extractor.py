@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from umbel.api.featureset import Featureset
 
 Body = Callable[..., Any]
+_OTHERS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (inspect.iscoroutinefunction, "a coroutine function"),
+    (inspect.isgeneratorfunction, "a generator"),
+    (inspect.isasyncgenfunction, "an asynchronous generator"),
+    (lambda func: isinstance(func, staticmethod), "a static method"),
+)
+"""Kinds of functions whose results are no series, or whose first argument is no class."""
 SECOND = ("ts", "_ts")
 
 
@@ -312,6 +319,12 @@ def _check_parameters(func: Any, subject: str) -> None:
     if not callable(func):
         raise InvalidType(f"{subject}: @extractor needs a function", hint="write @extractor or @extractor(...)")
     where = location_of(func)
+    if (kind := next((kind for is_kind, kind in _OTHERS if is_kind(func)), None)) is not None:
+        raise InvalidType(
+            f"{subject}: @extractor needs a plain function, found {kind}",
+            where=where,
+            hint="def name(cls, ts, ...), which returns a Series or a DataFrame",
+        )
     parameters = list(inspect.signature(func).parameters.values())
     names = [each.name for each in parameters]
     if names[:1] != ["cls"]:

@@ -43,11 +43,15 @@ def includes(*objs: Any) -> Callable[[T], T]:
 
 def _noted(attribute: str, objs: tuple[Any, ...]) -> Callable[[T], T]:
     def decorate(func: T) -> T:
-        if not callable(func) or isinstance(func, type):
+        name = attribute.strip("_").removeprefix("umbel_")
+        if hasattr(type(func), "with_includes"):  # an extractor or a pipeline, made of the function below
+            kind = type(func).__name__.lower()
             raise InvalidType(
-                f"@{attribute.strip('_').removeprefix('umbel_')} needs a function, found {func!r}",
-                hint="put it above a method",
+                f"@{name} must be below @{kind} of '{getattr(func, 'name', func)}', found above it",
+                hint=f"put @{kind} first, @{name} and the function below it",
             )
+        if not callable(func) or isinstance(func, type):
+            raise InvalidType(f"@{name} needs a function, found {func!r}", hint="put it above a method")
         setattr(func, attribute, objs)
         return func
 

@@ -16,13 +16,11 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from umbel.catalog.catalog import Catalog
+from umbel.definitions.names import check_secret_name
 from umbel.errors import InvalidValue, Terminal, UnknownName
 from umbel.state.disk import sync_directory
 
 VARIABLE = "UMBEL_VAULT_KEY"
-_ELSEWHERE = ("env:", "file:")
-"""Where other secrets are: `Secret(arn="env:NAME")` is never one that is stored here."""
-LONGEST_NAME = 256
 _KEY = "put back the key file that belongs to this catalog, or set the secret again"
 
 
@@ -59,11 +57,7 @@ class Vault:
         Raises:
             InvalidValue: there is one of this name, or it cannot be one.
         """
-        if not name.isprintable() or not name.strip() or name.startswith(_ELSEWHERE) or len(name) > LONGEST_NAME:
-            raise InvalidValue(
-                f"{name!r:.120} cannot be the name of a secret",
-                hint=f"1 to {LONGEST_NAME} printable characters; what begins with {' or '.join(_ELSEWHERE)} is elsewhere",
-            )
+        check_secret_name(name)
         key, data = self._keys()[0], value.encode()
         if not self._catalog.add_secret(name, Fernet(key).encrypt(data)):
             raise InvalidValue(f"there is a secret '{name}' already", hint="update it instead")

@@ -11,6 +11,8 @@ from umbel.client.feature_log import FeatureLogMethods
 from umbel.client.http import HttpTransport
 from umbel.client.names import (
     check_branch,
+    check_count,
+    check_flag,
     check_frame,
     check_keys,
     check_message,
@@ -18,6 +20,8 @@ from umbel.client.names import (
     check_secret,
     check_secret_name,
     check_share,
+    check_texts,
+    column_names,
     field_names,
     names_of,
 )
@@ -28,7 +32,6 @@ from umbel.client.trace import TraceMethods
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, Transport
 from umbel.errors import Conflict, InvalidType, InvalidValue, UnknownName
 from umbel.query.columns import by_feature, cast, instants
-from umbel.query.resolve import name_of
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
@@ -114,10 +117,10 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
                 without a response is sent again with the same idempotency key, so that it is ingested once.
             batch_size: rows per request.
         """
-        if batch_size < 1:
-            raise InvalidValue(f"batch_size must be at least 1, got {batch_size}", hint="leave it out")
+        rows = check_count(batch_size, "batch_size", 1)
+        check_texts(webhook=webhook, endpoint=endpoint)
         check_frame(df, "log: the rows")
-        return self._transport.log(webhook, endpoint, df, batch_size)
+        return self._transport.log(webhook, endpoint, df, rows)
 
     def query(
         self,
@@ -140,8 +143,8 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
         """
         request = _request(inputs, outputs, workflow)
         check_frame(input_dataframe, "input_dataframe")
-        rate = check_share(sampling_rate, "sampling_rate")
-        found = self._transport.query(self._branch, request, input_dataframe, log=bool(log), sampling_rate=rate)
+        rate, is_logged = check_share(sampling_rate, "sampling_rate"), check_flag(log, "log")
+        found = self._transport.query(self._branch, request, input_dataframe, log=is_logged, sampling_rate=rate)
         return found.to_pandas()
 
     def query_offline(
@@ -177,7 +180,8 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
             warnings.warn(
                 "query_offline: use_v2 and num_dpus have no effect; leave them out", UserWarning, stacklevel=2
             )
-        columns = {name_of(feature): column for feature, column in (feature_to_column_map or {}).items()}
+        check_texts(timestamp_column=timestamp_column)
+        columns = column_names(feature_to_column_map)
         request = _request(inputs, outputs, workflow)
         rows = _offline_rows(input_dataframe, input_s3, request.inputs, columns, timestamp_column)
         files = OfflineFiles(input_s3, columns, output_s3)
@@ -227,10 +231,8 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
         Raises:
             InvalidValue: `n` is no whole number from 0.
         """
-        requested: object = n
-        if not isinstance(requested, int) or requested < 0:
-            raise InvalidValue(f"inspect: n must be a whole number from 0, found {n!r}", hint="n=10")
-        return self._transport.inspect(self._branch, name_of_dataset(dataset), n).to_pandas()
+        count = check_count(n, "inspect: n", 0)
+        return self._transport.inspect(self._branch, name_of_dataset(dataset), count).to_pandas()
 
     def erase(self, dataset_name: Any, erase_keys: pd.DataFrame) -> Response:
         """Erase rows by their erase keys, now and on later ingestion.

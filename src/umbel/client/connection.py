@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from umbel.bearer import bearer
 from umbel.client.localtoken import LocalServer, local_server, token_of
 from umbel.client.response import Response
 from umbel.errors import InvalidType, Overloaded, RuntimeFailure, Transient, UmbelError
@@ -66,7 +67,7 @@ class HttpConnection:
                 f"Client: the url must be text, got {url!r}", hint='Client("http://localhost:8425", token)'
             )
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
-        self._token = token or os.environ.get(VARIABLE, "")
+        self._token = bearer(token or "", "Client") or bearer(os.environ.get(VARIABLE, ""), VARIABLE)
         self._local: LocalServer | None = None
         self._is_looked_for = not self._token and transport is None
         if self._is_looked_for:
@@ -142,7 +143,7 @@ class HttpConnection:
 
     def _look(self) -> None:
         self._local = local_server(self.url)
-        self._token = "" if self._local is None else token_of(self._local)
+        self._token = "" if self._local is None else bearer(token_of(self._local), self._local.token_file)
 
     def send_once(self, path: str, branch: str, body: Any) -> Response:
         """Post JSON with retries such that it takes effect once.
@@ -175,7 +176,12 @@ class HttpConnection:
 
 
 def _json(body: Any) -> bytes | str | None:
-    return body if body is None or isinstance(body, bytes) else json.dumps(body, allow_nan=False)
+    if body is None or isinstance(body, bytes):
+        return body
+    try:  # an escape takes up to three times the bytes of the character, and a server limits those of a body
+        return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # of an unpaired surrogate, which the server refuses
+        return json.dumps(body, allow_nan=False)
 
 
 def refusal(response: Response) -> UmbelError:

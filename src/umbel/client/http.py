@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ from umbel.client.plain import columns, location, plain
 from umbel.client.response import Response
 from umbel.client.schemas import Schemas, decoded
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, TraceRequest
-from umbel.errors import NotSupported
+from umbel.errors import InvalidValue, NotSupported
 from umbel.query.answer import DTYPES_HEADER, Answer, dtypes_from_json
 from umbel.query.columns import pandas_dtypes, provided
 from umbel.query.encode import column_to_json, to_json
@@ -98,8 +98,9 @@ class HttpTransport:
         return answer
 
     def inspect(self, branch: str, dataset: str, n: int) -> Answer:
-        answer = self._send("GET", _path(dataset, "inspect"), branch, params={"n": n}).json()
-        return decoded(answer["data"], self._schemas.dataset(branch, dataset))
+        answer = self._send("GET", _path(dataset, "inspect"), branch, params={"n": n})
+        self._schemas.answered(branch, answer.headers.get("x-umbel-revision"))
+        return decoded(answer.json()["data"], self._schemas.dataset(branch, dataset))
 
     def erase(self, branch: str, dataset: str, keys: pd.DataFrame) -> Response:
         return self._send("POST", _path(dataset, "erase"), branch, body={"erase_keys": columns(keys)})
@@ -109,25 +110,43 @@ class HttpTransport:
     def query(
         self, branch: str, request: FeatureQuery, rows: pd.DataFrame, *, log: bool, sampling_rate: float
     ) -> Answer:
-        body = self._body(branch, request, rows) | {"log": log, "sampling_rate": sampling_rate}
-        response = self._send("POST", "query", branch, body=body)
-        return self._answer(branch, response, request, rows)
+        def ask() -> Response:
+            body = self._body(branch, request, rows) | {"log": log, "sampling_rate": sampling_rate}
+            return self._send("POST", "query", branch, body=body)
+
+        return self._answer(branch, self._typed(branch, request, ask), request, rows)
 
     def query_offline(
         self, branch: str, request: FeatureQuery, timestamp: str, rows: OfflineRows | None, files: OfflineFiles
     ) -> Answer | dict[str, Any]:
         frame = None if rows is None else rows.frame
-        body = self._body(branch, request, frame) | {"timestamp_column": timestamp}
-        if rows is None:
-            body |= {"input": location(files.source), "feature_to_column_map": dict(files.columns)}
-        else:
-            body |= _dated(body["data"] if request.inputs else {}, timestamp, column_to_json(rows.at, Datetime()))
-        if files.target is not None:
-            body["output"] = location(files.target)
-        response = self._send("POST", "query_offline", branch, body=body)
+
+        def ask() -> Response:
+            body = self._body(branch, request, frame) | {"timestamp_column": timestamp}
+            if rows is None:
+                body |= {"input": location(files.source), "feature_to_column_map": dict(files.columns)}
+            else:
+                body |= _dated(body["data"] if request.inputs else {}, timestamp, column_to_json(rows.at, Datetime()))
+            if files.target is not None:
+                body["output"] = location(files.target)
+            return self._send("POST", "query_offline", branch, body=body)
+
+        response = self._typed(branch, request, ask)
         if "request_id" in response.json():
             return dict(response.json())
         return self._answer(branch, response, request, frame, {timestamp: Datetime()})
+
+    def _typed(self, branch: str, request: FeatureQuery, ask: Callable[[], Response]) -> Response:
+        """Return a query's response.
+
+        If its inputs do not fit their types as last fetched, and another commit is serving by now, it is sent once more.
+        """
+        try:
+            return ask()
+        except InvalidValue:
+            if all(name in request.declared for name in request.inputs) or not self._schemas.is_outdated(branch):
+                raise
+            return ask()
 
     def _body(self, branch: str, request: FeatureQuery, rows: pd.DataFrame | None) -> dict[str, Any]:
         body: dict[str, Any] = {name: getattr(request, name) for name in ("inputs", "outputs", "workflow")}

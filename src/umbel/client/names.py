@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from umbel.errors import InvalidType, InvalidValue
+from umbel.definitions.names import check_secret_name as secret_name
+from umbel.errors import InvalidType, InvalidValue, UnknownName, encodable
 from umbel.query.resolve import name_of
 
 LONGEST_BRANCH = 200
+_NO_PART = {"", ".", ".."}
+"""Names that cannot be a part of the path of a URL."""
 _BRANCH = re.compile(r"[A-Za-z0-9_.\-/]+")
 
 
@@ -30,6 +35,8 @@ def names_of(items: Iterable[Any], what: str) -> list[str]:
 def dataset_name(dataset: Any) -> str:
     """Return the name of a dataset, passed as an object or as text."""
     if isinstance(dataset, str):
+        if not dataset or dataset in _NO_PART or "/" in dataset:  # it could be part of no URL
+            raise UnknownName(f"dataset {dataset!r:.80} is not committed", hint="name a dataset")
         return dataset
     if hasattr(dataset, "key_fields"):
         return str(dataset.__name__)
@@ -78,21 +85,67 @@ def check_secret(name: str, value: Any) -> str:
         raise InvalidType(
             f"secret '{name}' must be text, got {type(value).__name__}", hint="add_secret(name, str(value))"
         )
+    if encodable(value) != value:
+        raise InvalidValue(
+            f"secret '{name}' has an unpaired surrogate, which has no form in UTF-8", hint="mend the text"
+        )
     return value
 
 
 def check_secret_name(name: Any) -> None:
     """Refuse a value that cannot name a secret."""
-    if not isinstance(name, str) or not name or "/" in name:
-        raise InvalidValue(f"a secret's name must be text without '/', got {name!r:.80}", hint='"fraud-api-key"')
+    if not isinstance(name, str) or name in _NO_PART or "/" in name:
+        raise InvalidValue(
+            f"a secret's name must be text without '/', and not '.' or '..', got {name!r:.80}", hint='"fraud-api-key"'
+        )
+    secret_name(name)
 
 
 def check_share(value: Any, what: str) -> float:
-    """Return a share as a number; refuse what is none."""
+    """Return a share as a number; refuse a value that is none."""
     try:
-        return float(value)
+        share = float(value)
     except (TypeError, ValueError):
         raise InvalidType(f"{what} must be a number from 0 to 1, got {value!r:.80}", hint=f"{what}=0.1") from None
+    if math.isnan(share):  # JSON has none
+        raise InvalidValue(f"'{what}' must be from 0 to 1, found nan", hint=f"{what}=0.1")
+    return share
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """Return a truth value, of Python or NumPy; refuse another value, such as a text."""
+    import numpy as np
+
+    if value is None or isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise InvalidType(f"{what} must be True or False, got {value!r:.80}", hint=f"{what}=True")
+
+
+def check_count(value: Any, what: str, least: int) -> int:
+    """Return a whole number, of Python or NumPy; refuse another value."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = least - 1
+    if found < least:
+        raise InvalidValue(f"{what} must be a whole number from {least}, found {value!r:.80}", hint="10")
+    return found
+
+
+def check_texts(**values: Any) -> None:
+    """Refuse arguments that are not text."""
+    for what, value in values.items():
+        if not isinstance(value, str):
+            raise InvalidType(f"{what} must be text, got {value!r:.80}", hint=f'{what}="name"')
+
+
+def column_names(columns: Any) -> dict[str, str]:
+    """Return the columns of features by the features' names; refuse what is no dictionary."""
+    if not isinstance(columns, Mapping | None):
+        raise InvalidType(
+            f"feature_to_column_map must be a dictionary, got {columns!r:.80}", hint='{User.uid: "customer"}'
+        )
+    return {name_of(feature): column for feature, column in (columns or {}).items()}
 
 
 _FRAME = 'pd.DataFrame({"uid": [1, 2]})'

@@ -5,10 +5,13 @@ They give the frames made from its answers the right dtypes.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from umbel.errors import UnknownName
+from umbel.errors import UmbelError, UnknownName
 from umbel.query.answer import Answer
 from umbel.query.encode import column_from_json
 from umbel.query.resolve import Catalogue
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from umbel.definitions.records import Definitions
 
 _Found = TypeVar("_Found")
+RENEWAL = 1.0
+"""Seconds between two times that the definitions of a branch are fetched because it refuses values."""
 
 
 class Schemas:
@@ -32,6 +37,7 @@ class Schemas:
         self._fetch, self._committed = fetch, committed
         self._known: dict[str, Definitions] = {}
         self._revisions: dict[str, str] = {}
+        self._renewed_at: dict[str, float] = {}
 
     def answered(self, branch: str, revision: str | None) -> None:
         """Record the commit that answers on a branch.
@@ -41,6 +47,21 @@ class Schemas:
         if revision is not None and self._revisions.get(branch) != revision:
             self._known.pop(branch, None)
             self._revisions[branch] = revision
+
+    def is_outdated(self, branch: str) -> bool:
+        """Fetch a branch's definitions again; return True if another commit than before is serving.
+
+        It is called for values that do not fit the cached types. Those of callers that repeat such values are not fetched
+        each time.
+        """
+        now = time.monotonic()
+        if now - self._renewed_at.get(branch, -math.inf) < RENEWAL:
+            return False
+        self._renewed_at[branch] = now
+        before = self._revisions.get(branch)
+        with suppress(UmbelError):  # the caller has an error already
+            self._known[branch] = self._fetch(branch)
+        return self._revisions.get(branch) != before
 
     def forget(self) -> None:
         """Drop the cache."""

@@ -7,8 +7,21 @@ from collections.abc import Iterator, Mapping
 from umbel.definitions.records import DatasetDefinition
 from umbel.errors import ErrorCollector, InvalidValue, UmbelError
 
+ELSEWHERE = ("env:", "file:")
+"""Where other secrets are: `Secret(arn="env:NAME")` is never one that the deployment has."""
+LONGEST_SECRET = 256
+"""Characters of the name of a secret."""
 LONGEST_NAME = 200
 """Bytes of a name in UTF-8: a folder of a change log is named by its dataset and a digest, and may have 255."""
+
+
+def check_secret_name(name: str) -> None:
+    """Refuse a text that cannot name a secret of the deployment."""
+    if not name.isprintable() or not name.strip() or name.startswith(ELSEWHERE) or len(name) > LONGEST_SECRET:
+        raise InvalidValue(
+            f"{name!r:.120} cannot be the name of a secret",
+            hint=f"1 to {LONGEST_SECRET} printable characters; what begins with {' or '.join(ELSEWHERE)} is elsewhere",
+        )
 
 
 def name_errors(datasets: Mapping[str, DatasetDefinition]) -> Iterator[UmbelError]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from umbel.bearer import bearer
 from umbel.errors import InvalidValue, Transient
 
 HEAD = 5
@@ -108,9 +109,10 @@ class SchemaRegistry:
         """Return an answer of the registry, None where there is no such thing."""
         import httpx
 
-        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         query = {"format": self.form} if self.form else {}
         try:
+            token = bearer(self.token or "", "the schema registry")
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
             answer = httpx.get(self.url + path, params=query, headers=headers, auth=self.user, timeout=TIMEOUT)
             content = answer.json() if answer.content else {}
             if not isinstance(content, dict):

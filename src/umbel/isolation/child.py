@@ -132,6 +132,7 @@ def report(error: BaseException) -> dict[str, Any]:
     own = error if isinstance(error, UmbelError) else None
     return {
         "kind": type(error).__name__,
+        "cause": type(error.__cause__).__name__ if error.__cause__ is not None else "",
         "text": text_of(error),
         "hint": own.hint if own else None,
         "where": (own.where if own else None) or line_of(error),

@@ -98,6 +98,17 @@ def _dtype(name: str) -> Any:
     return None
 
 
+def _has_other_values(series: pd.Series[Any], dtype: Any) -> bool:
+    """Return True if pandas converts to a dtype in a way of its own.
+
+    Of text, every one but the empty is True for it, and instants are nanoseconds.
+    """
+    from pandas.api import types
+
+    is_text, is_instants = types.is_string_dtype(series.dtype), types.is_datetime64_any_dtype(series.dtype)
+    return (is_text and types.is_bool_dtype(dtype)) or (is_instants and types.is_numeric_dtype(dtype))
+
+
 def in_dtype(series: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     """Return a series in another pandas dtype.
 
@@ -105,7 +116,7 @@ def in_dtype(series: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     """
     import pandas as pd
 
-    if series.dtype == dtype:
+    if series.dtype == dtype or _has_other_values(series, dtype):
         return series
     try:
         if isinstance(series.dtype, pd.DatetimeTZDtype) and getattr(dtype, "tz", None) is None and dtype.kind == "M":

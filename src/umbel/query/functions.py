@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import polars as pl
 
 from umbel.api.lookup import current
-from umbel.errors import InvalidValue, Terminal, text_of
+from umbel.errors import InvalidValue, Terminal, UmbelError, text_of
 from umbel.functions.computed import in_order
 from umbel.functions.user_function import UserFunction
 from umbel.query.columns import cast, strict
@@ -189,10 +189,9 @@ class FunctionStep(Step):
             raise
         except BaseException as error:  # user code raises anything, Polars panics
             kind = ExtractorRefused if isinstance(error, ValueError) else ExtractorFailed
-            message = text_of(error) or type(error).__name__
             hint = getattr(error, "hint", None) or "mend the extractor, or the rows it is given"
             where = self.function.where or None
-            raise kind(f"{self.title} failed to run with error: {message}", where=where, hint=hint) from error
+            raise kind(f"{self.title} failed to run with error: {_described(error)}", where=where, hint=hint) from error
         finally:
             current.reset(token)
         return list(self._columns(returned, call))
@@ -265,6 +264,16 @@ class FunctionStep(Step):
                 where=self.function.where or None,
                 hint="return a value for each row, in the order of the rows",
             )
+
+
+def _described(error: BaseException) -> str:
+    """Return the text of an exception, with the class of a `KeyError`.
+
+    The text of that is the key alone.
+    """
+    text, name = text_of(error), type(error).__name__
+    is_key = isinstance(error, KeyError) and not isinstance(error, UmbelError)
+    return f"{name}: {text}" if text and is_key else text or name
 
 
 def _named(series: pd.Series[Any], name: str) -> pd.Series[Any]:

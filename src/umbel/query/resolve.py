@@ -67,13 +67,23 @@ class Catalogue:
     def expanded(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return fully qualified feature names without duplicates, with featuresets expanded.
 
-        A featureset is expanded to its features, in order of definition.
+        A featureset is expanded to its features, in order of definition, without those marked as deleted.
+
+        Raises:
+            InvalidValue: a feature is marked as deleted.
         """
         found: dict[str, None] = {}
         for name in names:
-            members = self.featuresets[name].features if name in self.featuresets else (self.feature(name),)
-            found.update((member.fqn, None) for member in members)
+            members = self.featuresets[name].features if name in self.featuresets else (self._alive(name),)
+            found.update((member.fqn, None) for member in members if not member.meta.deleted)
         return tuple(found)
+
+    def _alive(self, fqn: str) -> FeatureDefinition:
+        """Return a feature that is not marked as deleted."""
+        feature = self.feature(fqn)
+        if feature.meta.deleted:
+            raise InvalidValue(f"feature '{fqn}' is deleted", hint="leave it out, or commit it without deleted=True")
+        return feature
 
     def provided(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the fully qualified names of input features without duplicates.
@@ -136,7 +146,7 @@ class _Search:
             return None
         extractor = self.catalogue.extractors.get(fqn)
         if extractor is None:
-            raise _no_extractor(self.catalogue.feature(fqn).fqn, path)
+            raise _no_extractor(self.catalogue.feature(fqn), path)
         return None if (extractor.featureset, extractor.name) in self.order else tuple(extractor.inputs)
 
 
@@ -157,7 +167,8 @@ def resolve(catalogue: Catalogue, inputs: Sequence[str], outputs: Sequence[str])
     return list(search.order.values())
 
 
-def _no_extractor(fqn: str, path: Sequence[str]) -> InvalidValue:
+def _no_extractor(feature: FeatureDefinition, path: Sequence[str]) -> InvalidValue:
+    deleted = ", which is deleted" if feature.meta.deleted else ""
     chain = f" (needed by {' <- '.join(reversed(path))})" if path else ""
     hint = "give it as an input, or define an extractor for it (one whose `env` is selected)"
-    return InvalidValue(f"No extractor found for feature {fqn}{chain}", hint=hint)
+    return InvalidValue(f"No extractor found for feature {feature.fqn}{deleted}{chain}", hint=hint)

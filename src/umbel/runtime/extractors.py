@@ -7,6 +7,7 @@ to the others. A caller waits no longer than a call may take.
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -47,6 +48,7 @@ QUICK = 0.05
 TOGETHER = 0.5
 """Seconds that extractors which were that quick may take together, besides some for each row. Then they are called one by one,
 each with all the time of a call: one that hangs is reported as if it had been called alone."""
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -113,8 +115,8 @@ class Extractors:
             try:
                 return self._called(child, function, call, session, seconds)
             except CallFailed as failed:
-                row, why = self._row(child, function, call, session, failed, deadline)
-                raise _explained(step, call, why, row) from None
+                row = self._row(child, function, call, session, failed, deadline)
+                raise _explained(step, call, failed, row) from None
 
     def compute_group(self, group: ExtractorGroup, call: GroupCall, session: QuerySession) -> list[Computed] | None:
         """Return the features that quick extractors compute, called together.
@@ -185,13 +187,14 @@ class Extractors:
         session: QuerySession,
         failed: CallFailed,
         deadline: float,
-    ) -> tuple[int | None, CallFailed]:
-        """Return the row that fails alone, and the reason.
+    ) -> int | None:
+        """Return the row that fails alone in the same way.
 
-        None if it cannot be found in time.
+        None if it cannot be found in time, or if the first that fails does so in another way: an extractor that looks at several
+        rows may fail on one for want of the others.
         """
         if call.height == 1 or not self._is_naming:
-            return (0 if call.height == 1 else None), failed
+            return 0 if call.height == 1 else None
         deadline = max(deadline, time.monotonic() + NAMING)
         for row in range(call.height):
             left = deadline - time.monotonic()
@@ -200,8 +203,8 @@ class Extractors:
             try:
                 self._called(child, function, call.row(row), session, left)
             except CallFailed as alone:
-                return row, failed if alone.is_timeout else alone
-        return None, failed
+                return row if _reason(alone) == _reason(failed) else None
+        return None
 
     def _function(self, step: FunctionStep) -> _Function:
         with self._lock:
@@ -269,6 +272,17 @@ def _taken(slots: threading.BoundedSemaphore, deadline: float, error: Callable[[
         yield
     finally:
         slots.release()
+
+
+def _reason(failed: CallFailed) -> tuple[object, ...]:
+    """Return what two calls that fail in the same way have in common.
+
+    It is the class of an exception, or what is wrong with a result, without its numbers.
+    """
+    if failed.error is None:
+        return (failed.is_timeout,)
+    cause, text = failed.error["cause"], failed.error["text"]
+    return failed.error["kind"], cause, "" if cause else _NUMBER.sub("", text).partition(":")[0]
 
 
 def _explained(step: FunctionStep, call: ExtractorCall, failed: CallFailed, row: int | None) -> ExtractorFailed:

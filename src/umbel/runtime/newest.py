@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 
 import polars as pl
@@ -10,10 +9,10 @@ import polars as pl
 from umbel.graph.graph import Branch
 from umbel.operators.aggregate import LookedUpAggregation
 from umbel.query.lookups import Lookups
+from umbel.query.newest_groups import newest_groups
 from umbel.runtime.completeness import DeploymentCompleteness
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.history import replayed
-from umbel.windowing.groups import Groups
 
 
 def newest(deployment: Deployment, branch: Branch, dataset: str, limit: int) -> pl.DataFrame:
@@ -33,11 +32,6 @@ def newest(deployment: Deployment, branch: Branch, dataset: str, limit: int) -> 
         return changes.newest(node, limit)
     assert isinstance(operator, LookedUpAggregation)
     events = replayed(deployment, node, read=lambda each, _: changes.inserted(each, limit))
-    groups = Groups(events.sort(operator.parents[0].schema.timestamp, descending=True), operator.keys).columns.head(
-        limit
-    )
-    at = pl.Series([datetime.now(UTC)], dtype=pl.Datetime("us", "UTC")).new_from_index(0, groups.height)
     known = DeploymentCompleteness(deployment)
     lookups = Lookups(branch, deployment.store, partial(replayed, deployment), known)
-    rows, found = lookups.online(dataset, groups, at)
-    return rows.filter(found).sort(operator.schema.timestamp)
+    return newest_groups(lookups, dataset, operator, events, limit)

@@ -20,7 +20,7 @@ from umbel.quality.totals import results
 from umbel.query.answer import Answer
 from umbel.runtime.newest import newest
 from umbel.serving.refusals import JSON
-from umbel.serving.requests import DatasetName, Parameters
+from umbel.serving.requests import REVISION_HEADER, DatasetName, Parameters
 from umbel.serving.service import Service
 
 MOST = 10_000
@@ -169,7 +169,8 @@ async def inspect(
         columns = {field: rows.get_column(field) for field in definition.dtypes}
         return msgspec.json.encode(InspectResponse(Answer(columns, definition.dtypes).to_json()))
 
-    return Response(await service.threads.reading.do(run), media_type=JSON)
+    revision = {REVISION_HEADER: str(in_force.revision)}
+    return Response(await service.threads.reading.do(run), media_type=JSON, headers=revision)
 
 
 async def lineage(request: Request) -> dict[str, Dependencies]:
@@ -181,9 +182,19 @@ async def lineage(request: Request) -> dict[str, Dependencies]:
     return {**datasets, **features}
 
 
+_PROPERTIES = {*DatasetProperties.__struct_fields__, *FeaturesetProperties.__struct_fields__}
+
+
 async def xray(request: Request, parameters: XrayParameters) -> XrayResponse:
-    """Return properties of datasets and featuresets; of all when none is named."""
+    """Return properties of datasets and featuresets; of all when none is named.
+
+    Raises:
+        UnknownName: neither has such a property, or no object such a name.
+    """
     definitions = (await request.app.state.service.of(request)).definitions
+    for name in parameters.properties:
+        if name not in _PROPERTIES:
+            raise UnknownName(f"no object has a property '{name}'{did_you_mean(name, _PROPERTIES)}")
     tags, is_of_all = Tags(definitions), not (parameters.datasets or parameters.featuresets)
     datasets = _named(parameters.datasets, definitions.datasets, "dataset", is_of_all=is_of_all)
     featuresets = _named(parameters.featuresets, definitions.featuresets, "featureset", is_of_all=is_of_all)

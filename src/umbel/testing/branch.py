@@ -15,9 +15,10 @@ from umbel.definitions.identities import erasure_of
 from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.errors import UnknownName, did_you_mean
 from umbel.local.runner import LocalRunner
-from umbel.operators.aggregate import ContinuousAggregation
+from umbel.operators.aggregate import ContinuousAggregation, LookedUpAggregation
 from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
+from umbel.query.newest_groups import newest_groups
 from umbel.testing.tables import table
 
 Fed = tuple[str, pl.DataFrame]
@@ -211,6 +212,17 @@ class MockBranch:
     def table(self, name: str) -> pl.DataFrame:
         """Return all rows of a dataset, including superseded ones, excluding erased ones."""
         return self.erased.without(name, table(self.runner, self.dataset(name).name))
+
+    def newest(self, name: str, limit: int) -> pl.DataFrame:
+        """Return the newest rows of a dataset, as a server inspects them, excluding erased ones.
+
+        Of a dataset that is computed at read time they are the values as of now.
+        """
+        operator = self.runner.graph.outputs[self.dataset(name).name].operator
+        if not isinstance(operator, LookedUpAggregation):
+            return self.table(name).tail(limit)
+        events = self.runner.history(name)
+        return self.erased.without(name, newest_groups(self.runner.lookups, name, operator, events, limit))
 
 
 def _same(before: DatasetDefinition | None, after: DatasetDefinition) -> bool:

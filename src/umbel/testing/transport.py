@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_MOST_ROWS = 1 << 60
+
+
 class LocalTransport:
     """The operations of a platform in this process: everything takes effect immediately.
 
@@ -126,10 +129,11 @@ class LocalTransport:
         return Answer({name: rows.get_column(name) for name in types}, types)
 
     def inspect(self, branch: str, dataset: str, n: int) -> Answer:
-        rows = self.table(branch, dataset)
-        frame = rows.to_polars()
-        newest = frame.tail(min(n, frame.height))  # Polars takes numbers of 64 bits
-        return Answer(newest.to_dict(), rows.types)
+        found = self.branch(branch)
+        types = found.dataset(dataset).dtypes
+        with self._secrets.in_force():
+            rows = found.newest(dataset, min(n, _MOST_ROWS))  # Polars takes numbers of 64 bits
+        return Answer({name: rows.get_column(name) for name in types}, types)
 
     def erase(self, branch: str, dataset: str, keys: pd.DataFrame) -> Response:
         found = self.branch(branch)

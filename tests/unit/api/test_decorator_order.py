@@ -15,9 +15,9 @@ from umbel.connectors import Kafka, Postgres, Webhook, eval, ref, sink, source
 from umbel.datasets import Dataset, dataset, field, index, pipeline
 from umbel.dtypes import struct
 from umbel.expr import col
+from umbel.featuresets import extractor, featureset
 from umbel.featuresets import feature as F
-from umbel.featuresets import featureset
-from umbel.lib import desc, inputs, meta
+from umbel.lib import desc, inputs, meta, outputs
 from umbel.sources import source as old_source
 from umbel.testing import MockClient, mock
 
@@ -235,3 +235,18 @@ def test_elsewhere_they_are_refused() -> None:
         dataset(Base)
     with pytest.raises(TypeError, match="needs a dataset, found 3"):
         ONE(3)
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "text"),
+    [
+        (inputs("a"), extractor, "@inputs must be below @extractor of 'made'"),
+        (outputs("a"), extractor(version=2), "@outputs must be below @extractor of 'made'"),
+    ],
+)
+def test_inputs_and_outputs_stand_below(above, below, text) -> None:
+    def made(cls, ts):
+        return ts
+
+    with pytest.raises(TypeError, match=text):
+        above(below(made))

@@ -223,6 +223,9 @@ refuse("alias optional", int, lambda: F(Request.maybe), TypeError, "Optional[int
 refuse("expression column", int, lambda: F(col("zz") + 1), ValueError, "'zz'", "'FS'", 'col("zz")')
 refuse("expression type", str, lambda: F(col("uid") + 1), TypeError, "'FS.f'", "str", "int", 'col("uid") + 1')
 refuse("expression astype", int, lambda: F((col("uid") + 1).astype(float)), TypeError, "'FS.f'", "float")
+refuse(
+    "expression fault", str, lambda: F(col("uid").str.lower()), ValueError, "'FS.f'", "failed to compile", 'col("uid")'
+)
 refuse("expression default", int, lambda: F(col("uid") + 1, default=1), ValueError, "'FS.f'", "fillnull")
 refuse("type", object, lambda: F(), TypeError, "FS", "object")
 
@@ -305,6 +308,17 @@ def refuse_extractor(name: str, func: Any, error: type[Exception], *texts: str, 
     refused.add(name, with_extractor(func, **how), error, *texts)
 
 
+async def coroutine(cls: Any, ts: Any) -> Any:
+    return ts
+
+
+def generator(cls: Any, ts: Any) -> Any:
+    yield ts
+
+
+refuse_extractor("coroutine", coroutine, TypeError, "'coroutine'", "a coroutine function")
+refuse_extractor("generator", generator, TypeError, "'generator'", "a generator")
+refuse_extractor("static", staticmethod(lambda cls, ts: 1), TypeError, "'<lambda>'", "a static method")
 refuse_extractor("self", lambda self, ts: 1, TypeError, "'cls'", "'self'")
 refuse_extractor("no ts", lambda cls: 1, TypeError, "'ts'")
 refuse_extractor("not ts", lambda cls, now: 1, TypeError, "'ts'", "'now'")

@@ -11,9 +11,10 @@ from umbel.catalog.audit import Actor, AuditLog
 from umbel.catalog.catalog import Catalog, DeadLetter
 from umbel.catalog.stored_text import StoredText
 from umbel.catalog.tables import CatalogRow
-from umbel.catalog.vault import LONGEST_NAME, Vault
+from umbel.catalog.vault import Vault
 from umbel.catalog.verdicts import Verdicts
 from umbel.client.names import LONGEST_BRANCH, check_new_branch
+from umbel.definitions.names import LONGEST_SECRET
 from umbel.errors import InvalidValue, UnknownName
 
 CJK = "\u6f22"
@@ -56,10 +57,10 @@ def test_texts_are_stored_whatever_is_in_them(catalog: Catalog, text: str) -> No
 
 def test_a_name_that_is_too_long_is_refused(catalog: Catalog, tmp_path: Path) -> None:
     vault = Vault(catalog, tmp_path / "key")
-    vault.add(CJK * LONGEST_NAME, "v")
-    assert vault.get(CJK * LONGEST_NAME) == "v"
+    vault.add(CJK * LONGEST_SECRET, "v")
+    assert vault.get(CJK * LONGEST_SECRET) == "v"
     with pytest.raises(InvalidValue, match="cannot be the name of a secret"):
-        vault.add("s" * (LONGEST_NAME + 1), "v")
+        vault.add("s" * (LONGEST_SECRET + 1), "v")
     check_new_branch("b" * LONGEST_BRANCH)
     catalog.commit("b" * LONGEST_BRANCH, "m", b"1")
     with pytest.raises(InvalidValue, match="has 201 characters, and may have 200"):

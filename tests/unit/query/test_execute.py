@@ -262,13 +262,21 @@ def test_integers_beside_nulls_are_what_pandas_makes_of_them():
     assert output_of(pd.Series([1, 2], name="c"), Float()) == {"F.c": [1.0, 2.0]}
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), KeyError("broken"), ZeroDivisionError("broken")])
-def test_what_an_extractor_raises_is_wrapped(error):
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("broken"), "broken"),
+        (KeyError("broken"), "KeyError: 'broken'"),
+        (KeyError(), "KeyError"),
+        (ZeroDivisionError("broken"), "broken"),
+    ],
+)
+def test_what_an_extractor_raises_is_wrapped(error, text):
     def fail(ts, a):
         raise error
 
     made = engine([], [featureset("F", {"a": Int(), "c": Int()}, function("f", fail, ["F.a"], ["F.c"]))])
-    with pytest.raises(UmbelError, match=r"Extractor f in F failed to run with error: .*broken") as caught:
+    with pytest.raises(UmbelError, match=f"^Extractor f in F failed to run with error: {text}") as caught:
         ask(made, ["F.a"], ["F.c"], {"F.a": [1]})
     assert caught.value.__cause__ is error
     assert isinstance(caught.value, ValueError) == isinstance(error, ValueError)

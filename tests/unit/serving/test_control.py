@@ -133,6 +133,8 @@ def test_properties_are_shown(flights: Served) -> None:
         "featuresets": [{"name": "Origin", "owner": "tests@example.com", "reads": ["DelayOfOrigin"]}],
     }
     assert flights.http.get("/api/v1/xray?datasets=Plan").status_code == 404
+    unknown = flights.http.get("/api/v1/xray?properties=owner&properties=feilds")
+    assert (unknown.status_code, "did you mean 'fields'?" in unknown.json()["message"]) == (404, True)
 
 
 def test_the_client_does_all_of_it(fresh: Served) -> None:

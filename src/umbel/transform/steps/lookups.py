@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from umbel.bearer import bearer
 from umbel.transform.parameters import parameter
 from umbel.transform.registry import TransformStep, step
 from umbel.transform.values import dump
@@ -96,7 +97,7 @@ class DatasetLookupStep(TransformStep):
     def _answer(self, keys: list[Any]) -> list[Any]:
         body = dump({"keys": {self.key: keys}, "fields": [self.field]})
         headers = {"content-type": "application/json", "x-umbel-branch": self.branch}
-        if token := os.environ.get("UMBEL_TOKEN"):
+        if token := bearer(os.environ.get("UMBEL_TOKEN", ""), "UMBEL_TOKEN"):
             headers["authorization"] = f"Bearer {token}"
         response = _client().post(f"{self._server}/api/v1/dataset/{self.dataset}/lookup", content=body, headers=headers)
         response.raise_for_status()
