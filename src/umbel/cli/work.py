@@ -124,20 +124,11 @@ def _damage_in(failure: str) -> str:
     return found.group(1).strip() if found else ""
 
 
-_CRASHED = "(no cause message)"
-"""Spark's only words of a query whose Python process, which reads sources and plans batches, has ended by itself."""
-
-
 def cause_in(failure: str) -> str:
     """Return the Python error in the text of a Spark exception, else its first lines.
 
     Spark puts tracebacks before it, and Java's stack and the plan of the query behind it.
     """
-    if _CRASHED in failure.partition("\n=== Streaming Query ===")[0]:
-        return (
-            "the process that reads sources has ended by itself, such as by a crash in the code of a connector\n"
-            "  hint: umbel status names a source whose reading has ended it twice; logs/spark.log may say more"
-        )
     text = failure.partition("\n=== Streaming Query ===")[0].rpartition("Traceback (most recent call last):")[2]
     lines = text.strip("\n").splitlines()
     begin = next((at for at, line in enumerate(lines) if line and not line.startswith((" ", "\t"))), 0)

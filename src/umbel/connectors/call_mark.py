@@ -1,7 +1,7 @@
 """Marks of calls into the code of connectors, readable after the process has died.
 
-Code that ends its process, by a crash of a native library for example, ends the worker as soon as that is started again, and
-with it all that the worker does. So after two such ends it rests, ever longer, and the others go on meanwhile.
+Code that ends its process, by a crash of a native library for example, ends it as soon as it is started again, and other sources
+are not read. So after two such ends it rests, ever longer, and the others go on meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FREE = 1
 REST, LONGEST_REST = 60.0, 900.0
 """Seconds of the first rest, and the longest after doubling, from the last call on.
 
-A worker that is started again needs half of the first one.
+A worker that is started again may need half of the first one.
 """
 LONGEST_SUBJECT, WIDTH = 80, 512
 """Characters of a subject that are stored, and the bytes of a mark: each character may take six."""

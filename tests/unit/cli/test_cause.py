@@ -40,12 +40,6 @@ OSError: [Errno 28] No space left on device
 """
 
 
-CRASHED = """[STREAM_FAILED] Query [id = 90, runId = 7e] terminated with exception:  SQLSTATE: XXKST (no cause message)
-=== Streaming Query ===
-Identifier: live [id = 90, runId = 7e]
-"""
-
-
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
@@ -55,8 +49,7 @@ Identifier: live [id = 90, runId = 7e]
         ("[CONCURRENT_QUERY] another one\n\n=== Streaming Query ===\nx", "[CONCURRENT_QUERY] another one"),
         ("Traceback (most recent call last):\n  File x, cut off", "File x, cut off"),
         ("", ""),
-        (CRASHED, "the process that reads sources has ended by itself, such as by a crash in the code of a connector"),
     ],
 )
 def test_cause(text: str, cause: str) -> None:
-    assert cause_in(text).partition("\n  hint: umbel status")[0] == cause
+    assert cause_in(text) == cause
