@@ -32,7 +32,7 @@ options = {"spark.executor.memory": "600m"}
 with running(Settings(place.directory, slots=2, master=master, memory="600m", options=options)) as session:
     LiveJob(place, session, small=int(sys.argv[2])).start().awaitTermination()
 """
-VICTIMS = ("driver", "jvm", "python")
+VICTIMS = ("driver", "jvm", "python", "planner")
 SMALL = 3000
 """Waves of rows are larger and run in tasks; what a user does is smaller and runs in the driver."""
 
@@ -54,16 +54,17 @@ class Worker:
         )
 
     def kill(self, victim: str) -> bool:
-        """Kill the driver, its JVM or one of Spark's Python workers; return whether there was one."""
+        """Kill the driver, its JVM, a Python worker of Spark or what plans batches; return whether there was one."""
         assert self._process is not None
         try:
             driver = psutil.Process(self._process.pid)
             below = driver.children(recursive=True)
             jvms = [each for each in below if each.name() == "java"]
             workers = [each for jvm in jvms for each in jvm.children(recursive=True)]
+            planners = [each for each in below if "umbel.runtime.planner" in each.cmdline()]
         except psutil.NoSuchProcess:
             return False
-        found = {"driver": [driver], "jvm": jvms, "python": workers}[victim]
+        found = {"driver": [driver], "jvm": jvms, "python": workers, "planner": planners}[victim]
         if found:
             found[-1].send_signal(signal.SIGKILL)
         return bool(found)
@@ -94,7 +95,7 @@ def run(folder: Path, victims: list[str], chance: random.Random, others: Kill | 
 
     Args:
         folder: for the deployment and the rows.
-        victims: `driver`, `jvm`, `python`, or one that `others` knows.
+        victims: of `VICTIMS`, or those that `others` knows.
         chance: decides when.
         others: kills other victims.
         settings: of the deployment.

@@ -13,7 +13,7 @@ KILLS, PARTS = 800, 20
 """How many kills there are in `make nightly`, and how many deployments they are spread over."""
 
 
-def test_three_kills(tmp_path: Path) -> None:
+def test_a_kill_of_each(tmp_path: Path) -> None:
     run(tmp_path, list(VICTIMS), chance_of_seed())
 
 
