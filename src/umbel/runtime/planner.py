@@ -47,7 +47,7 @@ class PlanningFailed(Exception):
 class Planner:
     """Plans batches in a process of its own.
 
-    A context manager: the process ends with it.
+    A context manager: the process ends with it. One thread asks for plans; any may close it.
 
     Args:
         deployment: whose sources are polled.
@@ -57,6 +57,7 @@ class Planner:
         self._deployment = deployment
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._closing = threading.Lock()
 
     def __enter__(self) -> Self:
         self.start()
@@ -83,7 +84,10 @@ class Planner:
             try:
                 return self._answer(number, is_active)
             except (EOFError, OSError):  # a connector may have ended it
-                report = f"the process that reads sources and plans batches ended {self.close()}"
+                ended = self.close()
+                if not is_active():
+                    return None
+                report = f"the process that reads sources and plans batches ended {ended}"
                 log.warning("%s", report)
                 self._deployment.catalog.record_event("work", "warning", report)
         raise PlanningFailed(f"{report}, {TRIES} times in a row: is the code of a connector the reason?")
@@ -102,15 +106,17 @@ class Planner:
 
     def close(self) -> str:
         """End the process, if it runs; return how it ended."""
-        if self._connection is None or self._process is None:
+        with self._closing:
+            connection, process = self._connection, self._process
+            self._connection = self._process = None
+        if connection is None or process is None:
             return "before"
-        self._connection.close()
+        connection.close()
         try:
-            ended = self._process.wait(ENDED_WITHIN)
+            ended = process.wait(ENDED_WITHIN)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            ended = self._process.wait()
-        self._process = self._connection = None
+            process.kill()
+            ended = process.wait()
         return f"by {signal.Signals(-ended).name}" if ended < 0 else f"with exit code {ended}"
 
     def _started(self) -> Connection:

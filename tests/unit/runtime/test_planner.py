@@ -102,6 +102,21 @@ def test_errors_are_reported_with_their_traceback(shop: Shop, planner: Planner) 
     assert f"umbel.errors.Damaged: plan {last} is damaged" in str(raised.value)
 
 
+def test_another_thread_may_close_it(shop: Shop, planner: Planner) -> None:
+    """It is no end that is reported, and no other process is started."""
+    last, closed, found = max(plans(shop)), threading.Event(), list[int | None]()
+    planner.plan_after(last - 1, is_active)
+    waiting = threading.Thread(target=lambda: found.append(planner.plan_after(last, lambda: not closed.is_set())))
+    waiting.start()
+    time.sleep(0.3)
+    closed.set()
+    planner.close()
+    waiting.join(30)
+    assert found == [None]
+    assert children() == []
+    assert not [each.text for each in shop.deployed.deployment.catalog.events() if "plans batches" in each.text]
+
+
 def test_it_is_closed_in_order(shop: Shop, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(umbel.runtime.planner, "ENDED_WITHIN", 60.0)  # the machine may be busy
     planner.plan_after(max(plans(shop)) - 1, is_active)
