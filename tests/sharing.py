@@ -109,6 +109,12 @@ def _opened(catalog: Engine) -> Iterator[sqlite3.Connection]:
         yield file
 
 
+@pytest.fixture(autouse=True)
+def migrates_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Migrate catalogs as a process of umbel does, in modules that import this."""
+    monkeypatch.setattr(engine, "_upgrade", upgrade)
+
+
 @contextmanager
 def shared() -> Iterator[None]:
     """Share fork servers and the tables of new catalogs; make hashes of tokens cheap."""

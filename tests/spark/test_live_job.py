@@ -153,7 +153,7 @@ def test_both_forms_have_one_history(runs: dict[int, Run], name: str) -> None:
 def test_a_job_may_begin_before_anything_is_committed(tmp_path: Path, spark: Any) -> None:
     deployed = Deployed(tmp_path / "umbel")
     with live(deployed, spark, DRIVER) as caught_up:
-        wait_until(lambda: (tmp_path / "umbel/checkpoint/live/commits/0").exists(), lambda: "the first batch")
+        wait_until(lambda: (tmp_path / "umbel/checkpoint/live/offsets/0").exists(), lambda: "the first batch")
         deployed.commit(base(tmp_path / "files"))
         deployed.log("sales", [{**GOOD, "t": at(600 + n)} for n in range(3)])
         caught_up({"Sales": 3})

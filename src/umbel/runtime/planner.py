@@ -44,6 +44,10 @@ class PlanningFailed(Exception):
     """Batches cannot be planned; the text ends with the traceback of the error."""
 
 
+class JobStopped(PlanningFailed):
+    """The job was stopped while a batch waited for its plan."""
+
+
 class Planner:
     """Plans batches in a process of its own.
 

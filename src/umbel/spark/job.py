@@ -28,7 +28,7 @@ from umbel.runtime.batch import TAILED, BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.intake import groups_of
 from umbel.runtime.maintenance import Maintenance
-from umbel.runtime.planner import Planner, PlanningFailed
+from umbel.runtime.planner import JobStopped, Planner, PlanningFailed
 from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
@@ -114,6 +114,7 @@ class LiveJob:
         last = self._deployment.catalog.progress(JOB, sys.maxsize)
         self._ahead = last.state["plan"] - last.number if last else 1
         self._planner.start()
+        logging.getLogger("py4j.clientserver").addFilter(_is_no_stop)
         self._watch.start()
         numbers = self._session.readStream.format("rate-micro-batch").options(**ONE_A_BATCH).load()
         writer = numbers.writeStream.foreachBatch(self._batch).queryName(JOB)
@@ -140,7 +141,8 @@ class LiveJob:
         """Wait for the plan of a batch; return its number.
 
         Raises:
-            PlanningFailed: there will be none. Spark would take the batch for a finished one if this returned.
+            PlanningFailed: it cannot be made.
+            JobStopped: it is not needed. Spark would take the batch for a finished one if this returned.
         """
         expected = number + self._ahead
         try:
@@ -148,8 +150,10 @@ class LiveJob:
         except PlanningFailed:
             retries.excuse(self._deployment.catalog, self._epoch)
             raise
+        if planned is None:
+            raise JobStopped("the job is stopped")
         if planned != expected:
-            raise PlanningFailed("the job is stopped" if planned is None else f"plan {planned} follows {expected - 1}")
+            raise PlanningFailed(f"plan {planned} follows {expected - 1}")
         return planned
 
     def _is_active(self) -> bool:
@@ -226,6 +230,11 @@ class LiveJob:
         for report in reports:
             batch_report.add(report)
         return batch_report
+
+
+def _is_no_stop(record: logging.LogRecord) -> bool:
+    """Return False for reports of batches that a stop has ended."""
+    return not record.exc_info or not isinstance(record.exc_info[1], JobStopped)
 
 
 @contextmanager

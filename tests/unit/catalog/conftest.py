@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import sharing
-from umbel.catalog import engine
+from tests.sharing import migrates_step_by_step  # noqa: F401
 from umbel.catalog.catalog import Catalog
 
 
@@ -22,8 +21,3 @@ def catalog(url: str) -> Iterator[Catalog]:
     opened = Catalog(url)
     yield opened
     opened.close()
-
-
-@pytest.fixture(autouse=True)
-def _migrates_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_upgrade", sharing.upgrade)

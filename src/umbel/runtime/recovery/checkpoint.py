@@ -84,15 +84,14 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
             path = folder / "offsets" / str(each)
             version, *lines = _checked(path).decode().split("\n")
             parts = [parse_stored(line) for line in lines if line != "-"]
-            is_other = lines[-1] == "-" or PLAN not in parts[-1]  # such as a file of `commits`
-            is_behind = each == finished and plan is not None and parts[-1][PLAN] != plan
-            if is_other or is_behind or not version.startswith("v"):
+            found = None if lines[-1] == "-" else parts[-1].get(PLAN)  # none in other files, such as those of `commits`
+            if found is None or not version.startswith("v") or (each == finished and plan not in (None, found)):
                 return False
         commit = folder / "commits" / str(min(number, finished))
         if commit.exists():
             version, *lines = _checked(commit).decode().split("\n")
             return version.startswith("v") and all(isinstance(parse_stored(line), dict) for line in lines)
-    except (OSError, ValueError, TypeError, IndexError, struct.error):
+    except (OSError, ValueError, TypeError, AttributeError, IndexError, struct.error):
         return False
     return True
 
