@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -154,16 +154,12 @@ class OpenedSource:
         """Yield the rows of splits, numbered among all rows of the dataset."""
         made = self.definition
         exact = not made.preproc and made.where is None and made.transform is None
-        opened, shift, end = None, self.source << SOURCE_SHIFT, object()
-        while True:
-            with self._reported("a split cannot be read: "):
-                opened = iter(self.reading.open_all(splits, requested, exact=exact)) if opened is None else opened
-                batch: object = next(opened, end)
-                if batch is not end and not isinstance(batch, RawBatch):
+        with self._reported("a split cannot be read: "):
+            batches: Iterable[object] = self.reading.open_all(splits, requested, exact=exact)
+            for batch in batches:
+                if not isinstance(batch, RawBatch):
                     raise TypeError(f"open() yielded {type(batch).__name__}, not a RawBatch")
-            if not isinstance(batch, RawBatch):
-                return
-            yield replace(batch, first=shift + batch.first)
+                yield replace(batch, first=(self.source << SOURCE_SHIFT) + batch.first)
 
     def check(self, position: Any) -> None:
         """Check that reading can resume at a position, if the source can check it.
@@ -185,7 +181,7 @@ def _checked(planned: object) -> tuple[Sequence[Found], Position]:
         reason = "not a sequence of splits and a position"
     elif not all(_is_split(each) for each in planned[0]):
         reason = "not pairs of a split, a dictionary, and its size in bytes"
-    else:
+    elif planned[0]:  # without splits the position is not stored
         try:
             json.dumps((list(planned[0]), planned[1]))
         except (TypeError, ValueError, RecursionError) as error:
