@@ -16,6 +16,7 @@ from umbel.definitions.versions import check_version
 from umbel.errors import InvalidType, InvalidValue, did_you_mean, located
 from umbel.functions.user_function import location_of
 from umbel.types.class_body import members_of
+from umbel.types.patterns import pattern_of
 
 if TYPE_CHECKING:
     from umbel.api.dataset import Dataset
@@ -159,7 +160,7 @@ def _checked(subject: str, expectation: Expectation, fields: Sequence[str]) -> E
     listed = expectation.arguments.get("regex_list")
     for pattern in [expectation.arguments.get("regex", ""), *(listed if isinstance(listed, list) else [])]:
         try:
-            re.compile(pattern)
+            pattern_of(pattern, is_search=True)
         except (re.error, TypeError) as error:
             raise InvalidValue(
                 f"{subject}: {pattern!r} is no regular expression: {error}", hint="a pattern like '[a-z]+'"

@@ -169,7 +169,7 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
 
 
 def _run_job(deployment: Deployment, session: SparkSession, planner: Planner, stop: Stop, beat: Heartbeat) -> str:
-    """Run the live job until it stops; return any failure."""
+    """Run the live job until it is stopped or ends; return why it ended."""
     from umbel.spark.job import LiveJob
 
     job = LiveJob(
@@ -182,9 +182,6 @@ def _run_job(deployment: Deployment, session: SparkSession, planner: Planner, st
     stop.has_begun = True
     while not stop.is_set() and query.isActive:
         stop.wait(0.2)
-    if stop.is_set():
-        job.close()
-        return ""
     failure = query.exception()
     # The text comes from Spark's JVM: it must still be running.
     reason = "the streaming query has ended" if failure is None else str(failure)
