@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,6 +35,7 @@ from umbel.runtime.maintenance import delete_removed, forget_removed
 from umbel.runtime.plans import BatchPlan, PlannedSplit
 from umbel.runtime.progress import EventTimeProgress, Taken, is_due
 from umbel.runtime.purge import purge_before
+from umbel.runtime.reporting import report_warning
 from umbel.runtime.state_claim import claim_state
 from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import JournalEnd, Stamp
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 TAILED = 2 << 20
 """Bytes of input up to which the changes of a batch go to the tails of the change logs, and not into their tables at once."""
 
-log = logging.getLogger("umbel.work")
 
 Counts = Mapping[tuple[str, str], int]
 _Part = list[tuple[int, Sequence[PlannedSplit]]]
@@ -292,8 +291,7 @@ class MicroBatch:
                 "duplicates of then may be forgotten. If that matters, give the sources more disorder"
             )
             if not any(event.text.startswith(begin) for event in self.deployment.catalog.events()):
-                log.warning("%s", text)
-                self.deployment.catalog.record_event("work", "warning", text[:4000])
+                report_warning(self.deployment.catalog, text)
 
     def _log_changes(self, batch_report: BatchReport) -> Dues:
         """Write the change logs; return the expected content of each."""

@@ -26,6 +26,7 @@ from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.progress import EPOCH, MICROSECOND
 from umbel.runtime.refusals import Refusals, RefusingSink
+from umbel.runtime.reporting import report_warning
 from umbel.runtime.row_changes import by_identity, in_order, remaining, row_changes
 from umbel.runtime.sink_ids import Sink, passed, passed_batch, sinks
 from umbel.runtime.sink_lags import DeliveryProgress, SinkLag, record_sinks
@@ -182,9 +183,8 @@ class SinkDelivery:
             self._passed_at = time.monotonic()
 
     def _warn(self, text: str) -> None:
-        text = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target} {text}"
-        log.warning("%s", text)
-        self._deployment.catalog.record_event("work", "warning", text)
+        subject = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target}"
+        report_warning(self._deployment.catalog, f"{subject} {text}")
 
     def _recognise(self, made: str, reached: SinkPosition) -> None:
         """Record an event if the destination is another one than before."""

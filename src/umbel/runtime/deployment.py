@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import time
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from umbel.runtime.limits import Limits
 from umbel.runtime.loaded import LoadedDefinitions
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
+from umbel.runtime.reporting import report_warning
 from umbel.runtime.source_lags import LagRecord
 from umbel.runtime.sources import open_sources
 from umbel.state.durable import DurableStore
@@ -61,7 +61,6 @@ LIMIT = "limit"
 """The entry of a batch's progress that limits the bytes of the next one."""
 MOST = "most"
 """The entry that limits the bytes of all batches, since a larger one has ended the worker."""
-log = logging.getLogger("umbel.work")
 
 
 def replaced(branch: str) -> str:
@@ -330,8 +329,7 @@ class Deployment:
         return self.limit_after(self.catalog.progress(JOB, sys.maxsize), self.catalog.latest())
 
     def _in_trouble(self, source: str, reason: str) -> None:
-        log.warning("source %s: %s", source, reason)
-        self.catalog.record_event("work", "warning", f"source {source}: {reason}"[:4000])
+        report_warning(self.catalog, f"source {source}: {reason}")
 
     def _is_due(self) -> bool:
         last, now = self.catalog.progress(JOB, sys.maxsize), time.time()

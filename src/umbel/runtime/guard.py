@@ -8,7 +8,6 @@ the child are found, recorded permanently, and left out: in this run, in each re
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -36,6 +35,7 @@ from umbel.operators.operator import RowWise
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.in_flight import InFlight
 from umbel.runtime.isolated import MODULES, Judgement, Rows
+from umbel.runtime.reporting import report_warning
 from umbel.runtime.user_code import Judging, Work, applying
 from umbel.types.dtype import scatter_rows
 from umbel.types.dtypes import Checked, DType
@@ -52,8 +52,6 @@ LETTERS = 10_000
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-log = logging.getLogger("umbel.work")
 
 
 @dataclass(slots=True)
@@ -321,8 +319,7 @@ class _Process:
         """Record a function that must run in a process of its own."""
         self.verdicts.suspect([function])
         text = f"{title} {why}: it runs in a process of its own from now on"
-        self._deployment.catalog.record_event("work", "warning", text[:4000])
-        log.warning("%s", text)
+        report_warning(self._deployment.catalog, text)
 
     def rows(self, function: str, count: int) -> dict[str, str]:
         """Return the hashes of the `count` rows a function fails on, cached."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self
 from umbel.isolation.forkserver import ENDING
 from umbel.processes.process_tree import die_with
 from umbel.processes.user_folder import SAFE
+from umbel.runtime.reporting import report_warning
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -36,8 +37,6 @@ TRIES = 3
 ENDED_WITHIN = 2.0
 """Seconds that the process has to end in order, so that connectors know that they are not the reason."""
 PLANNED, FAILED = "planned", "failed"
-
-log = logging.getLogger("umbel.work")
 
 
 class PlanningFailed(Exception):
@@ -92,8 +91,7 @@ class Planner:
                 if not is_active():
                     return None
                 report = f"the process that reads sources and plans batches ended {ended}"
-                log.warning("%s", report)
-                self._deployment.catalog.record_event("work", "warning", report)
+                report_warning(self._deployment.catalog, report)
         raise PlanningFailed(f"{report}, {TRIES} times in a row: is the code of a connector the reason?")
 
     def _answer(self, number: int, is_active: Callable[[], bool]) -> int | None:

@@ -8,7 +8,6 @@ is away: a smaller batch would fail as well.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -22,6 +21,7 @@ from umbel.graph.threads import in_threads
 from umbel.runtime.batch_sizes import GROWTH
 from umbel.runtime.deployment import JOB
 from umbel.runtime.postponing import planned_parts
+from umbel.runtime.reporting import report_warning
 
 if TYPE_CHECKING:
     from umbel.graph.graph import Graph
@@ -42,8 +42,6 @@ LEAST = 1 << 10
 """Bytes of input that are not divided further: some rows, each of which may make hundreds of windows."""
 SLOWLY = 64
 """By one part in so many the largest size of a batch grows with each large one, after one has ended the worker."""
-
-log = logging.getLogger("umbel.work")
 
 
 def smaller(batch: MicroBatch, *, is_new: bool) -> MicroBatch:
@@ -78,8 +76,7 @@ def warn(catalog: Catalog, ends: str, content: str, limit: int) -> None:
         limit: about how much of it is read at a time.
     """
     text = f"{ends}; its {content} are read again, about {limit:,} at a time. If memory was short, give the worker more of it"
-    log.warning(text)
-    catalog.record_event("work", "warning", text)
+    report_warning(catalog, text)
 
 
 @contextmanager

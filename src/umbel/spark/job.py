@@ -33,6 +33,7 @@ from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
+from umbel.runtime.reporting import report_warning
 from umbel.runtime.state_claim import claim_state
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
@@ -53,8 +54,6 @@ THREADED = 256 << 20
 MOST_SLOTS = 2
 ONE_A_BATCH = {"rowsPerBatch": 1, "startTimestamp": 0, "advanceMillisPerBatch": 0}
 """Options of the query's source: its offset is the number of the plan."""
-
-log = logging.getLogger("umbel.work")
 
 
 class LiveJob:
@@ -104,12 +103,10 @@ class LiveJob:
         parts = self._deployment.catalog, self._deployment.directory
         if older := checkpoint.is_catalog_older(*parts):
             text = f"the catalog may be an older copy: {older}; commits and erasures since then are not known"
-            log.warning(text)
-            self._deployment.catalog.record_event("work", "warning", text)
+            report_warning(self._deployment.catalog, text)
         if checkpoint.is_lost(*parts):
             text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(*parts)}"
-            log.warning(text)
-            self._deployment.catalog.record_event("work", "warning", text)
+            report_warning(self._deployment.catalog, text)
         checkpoint.discard_unbegun(*parts)
         last = self._deployment.catalog.progress(JOB, sys.maxsize)
         self._ahead = last.state["plan"] - last.number if last else 1
