@@ -37,7 +37,7 @@ class Sales:
 NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def _extreme(aggregate, column: str, kind: Any, default: Any, window: Any):
+def _extreme(aggregate, column: str, kind: Any, default: Any, window: Any, source: Any = Sales):
     @dataset(index=True)
     class Out:
         k: int = field(key=True)
@@ -45,9 +45,9 @@ def _extreme(aggregate, column: str, kind: Any, default: Any, window: Any):
         t: datetime = field(timestamp=True)
 
         @pipeline
-        @inputs(Sales)
-        def p(cls, sales: Dataset):
-            return sales.groupby("k").aggregate(v=aggregate(of=column, default=default, window=window))
+        @inputs(source)
+        def p(cls, rows: Dataset):
+            return rows.groupby("k").aggregate(v=aggregate(of=column, default=default, window=window))
 
     return Out
 
@@ -108,21 +108,6 @@ class Marks:
     t: datetime
 
 
-def _of_marks(column: str, kind: Any, default: Any):
-    @dataset(index=True)
-    class Lowest:
-        k: int = field(key=True)
-        v: kind
-        t: datetime = field(timestamp=True)
-
-        @pipeline
-        @inputs(Marks)
-        def p(cls, marks: Dataset):
-            return marks.groupby("k").aggregate(v=Min(of=column, default=default, window=Continuous("1h")))
-
-    return Lowest
-
-
 @pytest.mark.parametrize(
     ("column", "kind", "default"),
     [
@@ -135,19 +120,20 @@ def _of_marks(column: str, kind: Any, default: Any):
 )
 def test_a_default_outside_a_restriction_is_refused(column: str, kind: Any, default: Any) -> None:
     words = (
-        "pipeline 'Lowest.p'",
+        "pipeline 'Out.p'",
         f"default {default!r} is outside the type",
         f"field '{column}'",
         "assign the field as ",
     )
     with refusal(TypeError, *words):
-        _of_marks(column, kind, default)
+        _extreme(Min, column, kind, default, Continuous("1h"), Marks)
 
 
 def test_a_default_within_a_restriction() -> None:
+    lowest = _extreme(Min, "s", between(float, 0, 1, strict_max=True), 0, Continuous("1h"), Marks)
     client = MockClient()
-    client.commit("m", datasets=[Marks, _of_marks("s", between(float, 0, 1, strict_max=True), 0)])
+    client.commit("m", datasets=[Marks, lowest])
     client.log_to("Marks", pd.DataFrame({"k": [1], "b": [1], "s": [0.5], "o": [1], "t": [T]}))
     at = pd.Series([T, T + timedelta(hours=2)])
-    rows, _ = client.lookup("Lowest", pd.DataFrame({"k": [1, 1]}), timestamps=at)
+    rows, _ = client.lookup("Out", pd.DataFrame({"k": [1, 1]}), timestamps=at)
     assert rows["v"].tolist() == [0.5, 0.0]

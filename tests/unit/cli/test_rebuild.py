@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.selling import Shop
@@ -13,14 +10,6 @@ from umbel.api.commit import check_commit
 from umbel.cli import waiting
 from umbel.runtime.commit import commit
 from umbel.runtime.recovery.rebuild import rebuild, share
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    made.sell()
-    yield made
-    made.deployed.close()
 
 
 @pytest.mark.parametrize(

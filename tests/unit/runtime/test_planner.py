@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,14 +17,6 @@ import umbel.runtime.planner
 from tests.deployed import wait_until
 from tests.selling import Shop
 from umbel.runtime.planner import Planner, PlanningFailed
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    made.sell()
-    yield made
-    made.deployed.close()
 
 
 @pytest.fixture

@@ -1,22 +1,12 @@
-"""A shop that is backed up, and where to."""
+"""Where a shop is backed up to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.selling import Shop
 from umbel.runtime.recovery.repository import Repository
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    made.sell()
-    yield made
-    made.deployed.close()
 
 
 @pytest.fixture
