@@ -70,7 +70,7 @@ def test_a_reader_that_ends_the_process_rests(server: Shelves, reading: Any, tmp
     put(server, "a", range(1, 2))  # what another partition has does not count
     assert end_process(server, tmp_path, "exit") == 9
     with pytest.raises(
-        Transient, match=r"ended 2 times in a row while partition 'b' was read; it is read again in \d+"
+        Transient, match=r"ended 2 times in a row while partition 'b' was read; it is read again at \d\d:"
     ):
         reading.read_on(Poller())
     mark = reading.folder / "reading"

@@ -28,7 +28,7 @@ Module = Annotated[
 Directory = Annotated[Path, typer.Option("--dir", envvar="UMBEL_DIR", help="Where umbel keeps everything.")]
 Port = Annotated[int, typer.Option("--port", "-p", envvar="UMBEL_PORT", min=1, max=65535, help="Of the HTTP server.")]
 Host = Annotated[str, typer.Option("--host", envvar="UMBEL_HOST", help="The address the HTTP server listens on.")]
-Workers = Annotated[int, typer.Option("-w", "--workers", min=1, help="How many Spark tasks run at once.")]
+Workers = Annotated[int, typer.Option("-w", "--workers", min=1, max=1000, help="How many Spark tasks run at once.")]
 Master = Annotated[
     str | None,
     typer.Option("--master", envvar="UMBEL_MASTER", help="URL of a Spark cluster.", show_default="this machine alone"),

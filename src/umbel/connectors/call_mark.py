@@ -1,7 +1,7 @@
 """Marks of calls into the code of connectors, readable after the process has died.
 
-Code that ends its process, by a crash of a native library for example, ends it as soon as it is started again, and other sources
-are not read. So after two such ends it rests, ever longer, and the others go on meanwhile.
+Code that ends its process, by a crash of a native library for example, ends it as soon as it is started again, and nothing else
+gets on. So after two such ends it rests, ever longer, and the others go on meanwhile.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from umbel.errors import Transient
@@ -38,9 +39,11 @@ class CallMark:
 
     Args:
         path: of the file.
+        verb: says in messages what the calls do.
     """
 
     path: Path
+    verb: str = "read"
     _file: int = field(default=-1, init=False)
     _before: tuple[int, str] = field(default=(0, ""), init=False)
 
@@ -55,11 +58,11 @@ class CallMark:
         """
         (ended, subject), called_at = self._read()
         rest = min(LONGEST_REST, REST * 2.0 ** min(ended - FREE - 1, 10))
-        left = called_at + rest - time.time()
-        if ended > FREE and 0 < left <= rest:  # a rest that ends later than it can has ended: the clock was set back
+        ends_at = called_at + rest
+        if ended > FREE and 0 < ends_at - time.time() <= rest:  # one that ends later has ended: the clock was set back
             raise Transient(
-                f"{title}: the process has ended {ended} times in a row while {subject or 'it'} was read; "
-                f"it is read again in {left:.0f} s, and other sources go on",
+                f"{title}: the process has ended {ended} times in a row while {subject or 'it'} was {self.verb}; "
+                f"it is {self.verb} again at {datetime.fromtimestamp(ends_at, UTC):%H:%M:%S} UTC, and others go on",
                 hint="see whether its code, or a library it uses, ends the process: the log of the worker may say more",
             )
 

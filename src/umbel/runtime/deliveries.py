@@ -28,6 +28,7 @@ from umbel.runtime.progress import EPOCH, MICROSECOND
 from umbel.runtime.refusals import Refusals, RefusingSink
 from umbel.runtime.reporting import report_warning
 from umbel.runtime.row_changes import by_identity, in_order, remaining, row_changes
+from umbel.runtime.sink_calls import FOLDER, SinkCalls
 from umbel.runtime.sink_ids import Sink, passed, passed_batch, sinks
 from umbel.runtime.sink_lags import DeliveryProgress, SinkLag, record_sinks
 from umbel.runtime.sink_parts import BACKFILL, SinkRange, sink_parts
@@ -59,6 +60,7 @@ class SinkDelivery:
 
     def __init__(self, deployment: Deployment, sink: Sink) -> None:
         self._deployment, self._sink = deployment, sink
+        self._calls = SinkCalls(deployment.directory / FOLDER / sink.id, sink.definition.connector)
         self._writer: SinkWriter | None = None
         self._refusals: Refusals | None = None
         self._position = SinkPosition()
@@ -80,7 +82,7 @@ class SinkDelivery:
             for changes, position in self._transactions(self._range(writer, last.number), last.revision):
                 if position <= refusals.pending_until:
                     continue
-                if changes and self._deliver(writer, refusals, changes, position):
+                if changes and self._delivered(writer, refusals, changes, position):
                     self._deployment.catalog.note(self._note, [position.batch, position.rows])
                     refusals.bury()
                     count += len(changes)
@@ -95,18 +97,19 @@ class SinkDelivery:
             raise
         return count
 
-    def _deliver(
+    def _delivered(
         self, writer: SinkWriter, refusals: Refusals, changes: Sequence[RowChange], position: SinkPosition
     ) -> bool:
         """Write a transaction; return False if no row of it is accepted."""
         try:
             refusals.prepare(position)
-            try:
-                writer.write(changes, position)
-            except RowsRefused:
-                if self._sink.definition.refused == WAIT or not getattr(writer, "isolates", False):
-                    raise
-                writer.write_accepted(changes, position, refusals.of(position))
+            with self._calls.calling("writing"):
+                try:
+                    writer.write(changes, position)
+                except RowsRefused:
+                    if self._sink.definition.refused == WAIT or not getattr(writer, "isolates", False):
+                        raise
+                    writer.write_accepted(changes, position, refusals.of(position))
         except NoneAccepted as error:
             refusals.hold(error, position)
             return False
@@ -145,8 +148,9 @@ class SinkDelivery:
     def _open(self) -> SinkWriter:
         if self._writer is None:
             connector, catalog = self._sink.definition.connector, self._deployment.catalog
-            writer = self._writer = connector.writer_of(self._sink.options)
-            reached = self._reached(writer)
+            with self._calls.calling("opening"):
+                writer = self._writer = connector.writer_of(self._sink.options)
+                reached = self._reached(writer)
             sink = RefusingSink(
                 id=self._sink.id,
                 dataset=self._sink.dataset,
