@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.aggregating import STREAM, TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
+from tests.laws.searching import searching
 from tests.laws.test_tiles import (
     LONG,
     SHORT,
@@ -145,7 +146,8 @@ def check(
     point_lookups = 0
     for start in range(0, len(where), size):
         some = {key: keys[key][start : start + size]}, Instants.of(at[start : start + size])
-        answer, narrowed = (state_lookups.point_lookup("E", *some, fields) for fields in (None, part))
+        with searching(together=start // size % 2 == 1):
+            answer, narrowed = (state_lookups.point_lookup("E", *some, fields) for fields in (None, part))
         if answer is None or narrowed is None:
             assert answer is narrowed
             continue

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Instants
+    from umbel.state.snapshots import Snapshots
 
 _DIGEST_BYTES = 16
 _MAGIC = b"umbel-erased-keys-1\n"
@@ -156,12 +157,17 @@ class Erasing:
         return self._masked(dataset, keys, *self._source.offline(dataset, keys, at, fields))
 
     def point_lookup(
-        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+        self,
+        dataset: str,
+        keys: Mapping[str, Column],
+        at: Instants,
+        fields: Fields = None,
+        snapshots: Snapshots | None = None,
     ) -> PointLookup | None:
         """Return a point lookup, None if unsupported or if keys were erased."""
         if self._erased.keys(dataset) is not None:
             return None
-        return self._source.point_lookup(dataset, keys, at, fields)
+        return self._source.point_lookup(dataset, keys, at, fields, snapshots)
 
     def _masked(
         self, dataset: str, keys: pl.DataFrame, rows: pl.DataFrame, found: pl.Series

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,7 @@ from umbel.query.arrange import Arranger, QueryPlan
 from umbel.query.resolve import Catalogue
 from umbel.query.rows import INSTANT, Column, Fields, Instants, QueryRows
 from umbel.query.session import Caller, LookupSource, QueryMode, QuerySession
+from umbel.state.snapshots import Snapshots
 from umbel.types.dtypes import DType, Optional
 
 _PLANS = 1024
@@ -76,9 +78,10 @@ class QueryEngine:
             dtypes: the pandas dtypes of the input features, for the answer.
         """
         rows = QueryRows(at, dict(columns), dict(dtypes or {}))
-        session = self._sessions[mode]
-        for step in plan.steps:
-            step.run(rows, session)
+        with Snapshots() as snapshots:
+            session = replace(self._sessions[mode], snapshots=snapshots)
+            for step in plan.steps:
+                step.run(rows, session)
         computed, known = rows.columns, rows.dtypes
         found = {fqn: computed[source] for fqn, source in plan.sources.items()}
         # An alias of an input has its column, and is no input: it has the dtype of its type.

@@ -22,6 +22,7 @@ from umbel.query.point_lookup import PointLookup, PointLookups, point_lookups
 from umbel.query.rows import Column, Fields, Instants, as_keys
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
+from umbel.state.snapshots import Snapshots
 from umbel.state.tables import State
 from umbel.windowing.points import CHANGED, FOUND, HISTORY
 from umbel.windowing.stored_answer import StoredAnswer
@@ -90,7 +91,12 @@ class Lookups:
         return _aligned(node, points, self._floor(node, points))
 
     def point_lookup(
-        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+        self,
+        dataset: str,
+        keys: Mapping[str, Column],
+        at: Instants,
+        fields: Fields = None,
+        snapshots: Snapshots | None = None,
     ) -> PointLookup | None:
         """Return the result of `online` by point lookups, or None.
 
@@ -101,11 +107,15 @@ class Lookups:
             keys: a column for each key field, by its name.
             at: one instant per row.
             fields: those requested.
+            snapshots: those to read; by default its own.
         """
+        if snapshots is None:
+            with Snapshots() as own:
+                return self.point_lookup(dataset, keys, at, fields, own)
         if not 0 < len(at) <= POINT_LOOKUP_ROWS:
             return None
         self._check(self._node(dataset), int(at.micros.min()))
-        return self._quick(dataset, fields).answer(keys, at)
+        return self._quick(dataset, fields).answer(keys, at, snapshots)
 
     def _check(self, node: GraphNode, first: int) -> None:
         """Refuse an answer from state that is right only from a later instant on."""

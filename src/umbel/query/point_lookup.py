@@ -21,12 +21,15 @@ from umbel.operators.answering import answering
 from umbel.query.rows import INSTANT, Column, Fields, Instants, Plain, as_keys, is_same, series_of
 from umbel.state.keys import encode_points, shard_of_key
 from umbel.state.port import Store
-from umbel.state.runs.points import ONE_BY_ONE, RowSlice, frame_of
-from umbel.state.tables import State
+from umbel.state.runs.points import RowSlice, frame_of
+from umbel.state.snapshots import Snapshots
+from umbel.state.tables import State, TimedTable
 from umbel.windowing.points import FOUND
 from umbel.windowing.tile_points import Pointwise
 
 _POINT = "_point"
+ONE_BY_ONE = 96
+"""Up to so many versions are looked up one by one; for 64, together takes more than twice as long."""
 
 T = TypeVar("T")
 
@@ -69,7 +72,7 @@ class PointLookup:
 class PointLookups(Protocol):
     """Answers point lookups on one dataset."""
 
-    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def answer(self, keys: Mapping[str, Column], at: Instants, snapshots: Snapshots) -> PointLookup | None:
         """Return the rows with a found mask; None if it takes data frames."""
 
 
@@ -86,7 +89,7 @@ def point_lookups(node: GraphNode, store: Store, fields: Fields = None) -> Point
 class NoPointLookups:
     """Leaves all lookups to data frames."""
 
-    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def answer(self, keys: Mapping[str, Column], at: Instants, snapshots: Snapshots) -> PointLookup | None:
         """Return None."""
         return None
 
@@ -133,13 +136,13 @@ class PointWindowValues:
             requested.add(self._timestamp)
         self._names = [name for name in operator.schema.names if name in requested]
 
-    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def answer(self, keys: Mapping[str, Column], at: Instants, snapshots: Snapshots) -> PointLookup | None:
         """Return the rows with a found mask; None if it takes data frames."""
         if not self._points.is_able:
             return None
         columns = self._keys.columns(keys)
         distinct, instants, places = _distinct(self._keys.encoded(columns), at.micros)
-        report = self._points.values(self._entries(distinct), instants)
+        report = self._points.values(self._entries(distinct, snapshots), instants)
         if report is None:
             return None
         found: list[bool] = report.found.tolist()
@@ -150,18 +153,16 @@ class PointWindowValues:
         changed = lambda: report.changed if places is None else report.changed[places]  # noqa: E731
         return PointLookup(self._names, columns, _at(found, places), changed, self._timestamp)
 
-    def _entries(self, keys: list[bytes]) -> list[list[RowSlice]]:
-        """Return the stored state entries of each key.
-
-        They are read in one snapshot per shard.
-        """
+    def _entries(self, keys: list[bytes], snapshots: Snapshots) -> list[list[RowSlice]]:
+        """Return the stored state entries of each key."""
+        store = self._store
         if len(keys) == 1:
-            with self._store.snapshot(shard_of_key(keys[0], self._store.shards)) as reader:
-                return self._points.read(State(reader, self._state_id), keys)
+            reader = snapshots.of(store, shard_of_key(keys[0], store.shards))
+            return self._points.read(State(reader, self._state_id), keys)
         found: list[list[RowSlice]] = [[]] * len(keys)
-        for shard, positions in by_shard(keys, self._store.shards):
-            with self._store.snapshot(shard) as reader:
-                read = self._points.read(State(reader, self._state_id), [keys[position] for position in positions])
+        for shard, positions in by_shard(keys, store.shards):
+            state = State(snapshots.of(store, shard), self._state_id)
+            read = self._points.read(state, [keys[position] for position in positions])
             for position, entries in zip(positions, read, strict=True):
                 found[position] = entries
         return found
@@ -207,10 +208,10 @@ class PointVersions:
         types = {name: schema.dtypes[name].polars() for name in node.operator.missing}
         self._fields = [_Field.of(name, types[name], each) for name, each in node.operator.missing.items()]
 
-    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup:
+    def answer(self, keys: Mapping[str, Column], at: Instants, snapshots: Snapshots) -> PointLookup:
         """Return the rows with a found mask."""
         columns = self._keys.columns(keys)
-        rows, is_known = self._versions(self._keys.encoded(columns), at.micros.tolist())
+        rows, is_known = self._versions(self._keys.encoded(columns), at.micros.tolist(), snapshots)
         alive = iter(rows.get_column(ALIVE).to_list())
         found = [each and next(alive) for each in is_known]
         taken = count()
@@ -224,37 +225,42 @@ class PointVersions:
                 others[field.name] = pl.Series(field.masked(others[field.name], found), dtype=field.dtype)
         return PointLookup(self._names, {**columns, **others}, found)
 
-    def _versions(self, keys: list[bytes], instants: list[int]) -> tuple[pl.DataFrame, list[bool]]:
+    def _versions(
+        self, keys: list[bytes], instants: list[int], snapshots: Snapshots
+    ) -> tuple[pl.DataFrame, list[bool]]:
         """Return the versions current at the instants of their keys, in order.
 
         Also which keys have one.
         """
         if len(keys) > ONE_BY_ONE:
-            return self._many_versions(keys, instants)
+            return self._many_versions(keys, instants, snapshots)
         found: list[RowSlice | None] = [None] * len(keys)
         for shard, positions in by_shard(keys, self._store.shards):
-            with self._store.snapshot(shard) as reader:
-                table = State(reader, self._state_id).timed("versions", self._columns)
-                read = table.latest(
-                    [keys[position] for position in positions], [instants[position] for position in positions]
-                )
+            table = self._table(shard, snapshots)
+            read = table.latest(
+                [keys[position] for position in positions], [instants[position] for position in positions]
+            )
             for position, entry in zip(positions, read, strict=True):
                 found[position] = entry
         known = [each for each in found if each is not None]
         return frame_of(known, self._columns), [each is not None for each in found]
 
-    def _many_versions(self, keys: list[bytes], instants: list[int]) -> tuple[pl.DataFrame, list[bool]]:
+    def _many_versions(
+        self, keys: list[bytes], instants: list[int], snapshots: Snapshots
+    ) -> tuple[pl.DataFrame, list[bool]]:
         points = pl.DataFrame({KEY: pl.Series(keys, dtype=pl.Binary), TIME: pl.Series(instants).cast(INSTANT)})
         is_known, parts = [False] * len(keys), []
         for shard, positions in by_shard(keys, self._store.shards):
             places = pl.Series(_POINT, positions, pl.UInt32)
-            with self._store.snapshot(shard) as reader:
-                hits = State(reader, self._state_id).timed("versions", self._columns).floor(points[positions])
+            hits = self._table(shard, snapshots).floor(points[positions])
             parts.append(hits.with_columns(places.gather(hits[_POINT])))
         rows = pl.concat(parts).sort(_POINT)
         for position in rows[_POINT].to_list():
             is_known[position] = True
         return rows, is_known
+
+    def _table(self, shard: int, snapshots: Snapshots) -> TimedTable:
+        return State(snapshots.of(self._store, shard), self._state_id).timed("versions", self._columns)
 
 
 def _distinct(keys: list[bytes], instants: Ints) -> tuple[list[bytes], Ints, list[int] | None]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Fields, Instants
     from umbel.query.session import LookupSource
+    from umbel.state.snapshots import Snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,12 @@ class RecordingLookups:
         return rows, found
 
     def point_lookup(
-        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+        self,
+        dataset: str,
+        keys: Mapping[str, Column],
+        at: Instants,
+        fields: Fields = None,
+        snapshots: Snapshots | None = None,
     ) -> PointLookup | None:
         """Return None, so that frames answer, which are recorded."""
         return None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from umbel.query.functions import Computed, ExtractorCall, FunctionStep
     from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Instants
+    from umbel.state.snapshots import Snapshots
 
 
 class LookupSource(Protocol):
@@ -38,11 +39,16 @@ class LookupSource(Protocol):
         """Return the rows of the keys as of any instant, from the history."""
 
     def point_lookup(
-        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+        self,
+        dataset: str,
+        keys: Mapping[str, Column],
+        at: Instants,
+        fields: Fields = None,
+        snapshots: Snapshots | None = None,
     ) -> PointLookup | None:
         """Return a point lookup, or None if unsupported.
 
-        The keys are by key field.
+        The keys are by key field. It reads the snapshots, by default its own.
         """
 
 
@@ -90,12 +96,14 @@ class QuerySession:
         datasets: the committed datasets.
         mode: the index that answers.
         caller: calls the users' extractors; None to call them in this thread.
+        snapshots: what point lookups read; None for one of each lookup's own.
     """
 
     source: LookupSource
     datasets: Mapping[str, DatasetDefinition]
     mode: QueryMode
     caller: Caller | None = None
+    snapshots: Snapshots | None = None
 
     def lookup(
         self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
@@ -113,7 +121,7 @@ class QuerySession:
 
         The keys are by key field.
         """
-        return self.source.point_lookup(dataset, keys, at, fields)
+        return self.source.point_lookup(dataset, keys, at, fields, self.snapshots)
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset; refuse one this session may not look up."""

@@ -114,7 +114,9 @@ class Tables:
         self.calls.append(("offline", dataset, keys.height))
         return self._search(dataset, keys, at)
 
-    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Any = None) -> None:
+    def point_lookup(
+        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Any = None, snapshots: Any = None
+    ) -> None:
         """Have no shorter way."""
 
     def _search(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:

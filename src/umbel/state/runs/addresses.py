@@ -6,6 +6,7 @@ it, so that search and merge are calls over whole columns. Two keys may share a 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -83,8 +84,12 @@ def hash_rows(parts: Sequence[Bytes]) -> Hashes:
     return hashes
 
 
+@lru_cache(1 << 12)
 def hash_key(key: bytes) -> np.uint64:
-    """Return the hash of one encoded key, like `hash_keys` but faster for one."""
+    """Return the hash of one encoded key, like `hash_keys` but faster for one.
+
+    A query needs it for the shard and for the search.
+    """
     found = (len(key) * _SEED_NUMBER + _STEP_NUMBER) & _ALL
     for at in range(0, len(key), _WORD):
         word = int.from_bytes(key[at : at + _WORD], "little")

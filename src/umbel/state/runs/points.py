@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from umbel.state.runs.packing import Ordinals, PackedNumbers
 
 _PLAIN = pl.CompatLevel.oldest()
-ONE_BY_ONE = 4
-"""Up to so many keys are searched one by one; more together."""
+ONE_BY_ONE = 24
+"""Up to so many keys are searched one by one; more together, which takes as long for one as for all of these."""
 
 
 class PointSource(Protocol):
