@@ -31,6 +31,8 @@ _KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", boo
 _raws: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]+|[\]}]+|,', re.DOTALL)
 """Texts, which may have brackets and commas; runs of brackets; commas."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""A half of a character, which may lack the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | 
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        texts = _split_deep(data) if _is_depth(error) else []
+        texts = _split_deep(data) if _is_depth(error) or _is_list(data) else []
         return _judged(texts, limits, check) if texts else _refused(data, f"the body is not JSON: {error}")
     is_simple = check is None and len(data) <= limits.event and not _has_deep(data, found)
     if isinstance(found, dict):
@@ -125,6 +127,20 @@ def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | 
 def _is_depth(error: orjson.JSONDecodeError) -> bool:
     """Return True if a text may be JSON, but is too deep for the parser."""
     return "depth limit" in error.msg or "ecursion limit" in error.msg  # of several versions of orjson
+
+
+def _is_list(data: bytes) -> bool:
+    """Return True if a text is a JSON list, but for refused values.
+
+    They are numbers out of range, halves of characters, bytes that are no UTF-8, and values that are too deep.
+    """
+    try:
+        _raws(_HALF.sub(rb"\\u0020", data))
+    except msgspec.DecodeError:
+        return False
+    except RecursionError:
+        pass  # it is split by its brackets alone
+    return True
 
 
 def _has_deep(data: bytes, found: Any) -> bool:

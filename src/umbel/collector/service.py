@@ -61,6 +61,7 @@ class CollectorService:
         self._check = None if settings.schema is None else schema_check(settings)
         self._streams = Streams(settings.directory, settings.streams)
         self._keys = None if settings.keys is None else ApiKeys(settings.keys, settings.directory / "quotas")
+        self._reported = ""
         self._refresh_keys(is_first=True)
         retention = settings.retention if deletes else None
         self.backlog = CollectorBacklog(settings.directory, self._streams, limits, self.totals, retention)
@@ -186,12 +187,16 @@ class CollectorService:
     def _refresh_keys(self, *, is_first: bool = False) -> None:
         if self._keys is None:
             return
+        report = ""
         try:
             self._keys.refresh()
         except UmbelError as error:
             if is_first:
                 raise
-            log.error("%s; the keys before stay valid", error.message)
+            report = error.message
+        if report and report != self._reported:  # it is looked at once a second
+            log.error("%s; the keys before stay valid", report)
+        self._reported = report
 
     def look(self) -> None:
         """Measure the backlog, and read the keys again if they changed; called once a second."""

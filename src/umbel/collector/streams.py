@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 import orjson
@@ -50,6 +51,8 @@ class EventStream:
     def append_letters(self, letters: Sequence[RejectedEvent], client: str, key: str | None, settle: Settle) -> None:
         """Store rejected events; call `settle` once they are on disk.
 
+        Those of a repeated request are stored once. A client may send other events after all were rejected, with the same key.
+
         Args:
             letters: the events.
             client: the name of the API key.
@@ -59,8 +62,10 @@ class EventStream:
         if self._letters is None:
             self._letters = IngestLog(self._directory, LETTERS, self.name)
         facts = {"received_at": time.time(), "client": client, "idempotency_key": key}
-        payload = orjson.dumps([{**each.packed(), **facts} for each in letters])
-        self._letters.append_to(settle, payload, len(letters), batch_id=key)
+        packed = [each.packed() for each in letters]
+        batch_id = None if key is None else f"{key} {blake2b(orjson.dumps(packed)).hexdigest()}"
+        payload = orjson.dumps([{**each, **facts} for each in packed])
+        self._letters.append_to(settle, payload, len(letters), batch_id=batch_id)
 
     def measure_letters(self) -> None:
         """Find out whether there is room for more dead letters."""

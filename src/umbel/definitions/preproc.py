@@ -39,12 +39,13 @@ class IncomingRows(ABC):
     """A maker of a source's rows from those that come in, before preproc."""
 
     @abstractmethod
-    def made(self, raw: Raw, columns: Columns) -> tuple[Raw, pl.Series]:
+    def made(self, raw: Raw, columns: Columns, keys: Sequence[str] = ()) -> tuple[Raw, pl.Series]:
         """Return the new rows, and the number of the incoming row of each.
 
         Args:
             raw: incoming rows, with the rejected ones.
             columns: the types of the columns of the new rows that have one.
+            keys: the columns that a deletion must have; none where it has those of the whole row.
         """
 
 

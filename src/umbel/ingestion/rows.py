@@ -5,7 +5,7 @@ It is the same in every runner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -60,6 +60,17 @@ def _typed(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str, DT
     return {**reads, **_untouched(source, dataset)}
 
 
+def _key_columns(source: SourceDefinition, dataset: DatasetDefinition) -> Iterator[str]:
+    """Yield the columns of which preproc makes the keys."""
+    made_here = dict(source.preproc)
+    for name in dataset.schema.key_names:
+        how = made_here.get(name)
+        if isinstance(how, Evaluated):
+            yield from (each for each, _ in how.reads)
+        else:
+            yield how.path[0] if isinstance(how, ReferenceColumn) else name
+
+
 def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
     """Convert raw rows of a source to rows of its dataset.
 
@@ -74,7 +85,7 @@ def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> V
     """
     if source.transform is None:
         return _prepared(raw, source, dataset)
-    made, numbers = source.transform.made(raw, _typed(source, dataset))
+    made, numbers = source.transform.made(raw, _typed(source, dataset), list(_key_columns(source, dataset)))
     found = _prepared(made, source, dataset)
     origins = numbers.gather(found.rejects["row"]).cast(pl.Int64)
     return replace(

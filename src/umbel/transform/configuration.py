@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -128,6 +128,22 @@ class Configuration:
         """The same, with dead letters where a step says `on_error: fail`."""
         documents = tuple(replace(each, steps=tuple(map(_continued, each.steps))) for each in self.documents)
         return replace(self, documents=documents)
+
+    def of_keys(self, keys: Collection[str]) -> Configuration:
+        """Return the configuration for deleted rows, of which databases may report the keys alone.
+
+        No deletion is left out, as the row may have been there.
+
+        Args:
+            keys: the fields that are made.
+        """
+        documents = []
+        for each in self.documents:
+            if each.target is not None and each.target.parts[0] in keys:
+                steps = (step for step in each.steps if step.step.name != "filter")
+                letters = (replace(step, on_error=ON_ERROR[0]) if step.on_error == "drop" else step for step in steps)
+                documents.append(replace(each, steps=tuple(letters)))
+        return replace(self, documents=tuple(documents))
 
 
 def _continued(applied: AppliedStep) -> AppliedStep:

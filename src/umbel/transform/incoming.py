@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,10 +50,10 @@ class TransformedRows(IncomingRows):
                 raise InvalidValue(f"{subject}: explode makes several rows of one", where=where, hint=hint)
         return cls(found.text, found.file)
 
-    def made(self, raw: Raw, columns: Mapping[str, DType]) -> tuple[Raw, pl.Series]:
+    def made(self, raw: Raw, columns: Mapping[str, DType], keys: Sequence[str] = ()) -> tuple[Raw, pl.Series]:
         rejected = dict(raw.rejects.select("row", "reason").iter_rows())
         rows, errors = list[dict[str, Any]](), dict[int, str]()
-        numbers, outputs = list[int](), self.outputs(raw, rejected)
+        numbers, outputs = list[int](), self.outputs(raw, rejected, keys)
         for number, output in enumerate(outputs):
             if output is None:
                 continue
@@ -61,26 +61,57 @@ class TransformedRows(IncomingRows):
                 errors[len(rows)] = output
             rows.append({} if isinstance(output, str) else parse(output))
             numbers.append(number)
-        return JsonLines(columns, exact=False).values(rows, errors), pl.Series(numbers, dtype=pl.UInt32)
+        origins = pl.Series(numbers, dtype=pl.UInt32)
+        return _changes(JsonLines(columns, exact=False).values(rows, errors), raw, origins), origins
 
-    def outputs(self, raw: Raw, rejected: Mapping[int, str]) -> list[bytes | str | None]:
-        """Return for each row JSON, the reason of its rejection, or None."""
+    def outputs(self, raw: Raw, rejected: Mapping[int, str], keys: Sequence[str] = ()) -> list[bytes | str | None]:
+        """Return for each row JSON, the reason of its rejection, or None.
+
+        Args:
+            raw: the incoming rows.
+            rejected: the reasons of those that are none.
+            keys: the columns that a deletion must have; none where it has those of the whole row.
+        """
         found: list[bytes | str | None] = [rejected.get(row) for row in range(raw.frame.height)]
-        good, lines = list[int](), list[bytes]()
+        good, lines = {True: list[int](), False: list[int]()}, {True: list[bytes](), False: list[bytes]()}
         for row, values in enumerate(raw.frame.iter_rows(named=True) if raw.objects is None else raw.objects):
-            if row not in rejected:
+            if row in raw.truncations:
+                found[row] = b"{}"
+            elif row not in rejected:
+                is_end = bool(keys) and row in raw.deletions
                 try:
-                    lines.append(dump(values))
-                    good.append(row)
+                    lines[is_end].append(dump(values))
+                    good[is_end].append(row)
                 except (TypeError, ValueError, RecursionError) as error:
                     found[row] = f"transform: {error}"
-        if lines:
-            done = runner(self.text, self.file)(Lines("source", b"\n".join([*lines, b""]), is_each=True))
-            for row, output in zip(good, done.each, strict=True):
-                found[row] = output
-            for letter in done.letters:
-                found[good[letter.row]] = _reason(letter)
+        for is_end, rows in good.items():
+            if rows:
+                named = tuple(keys) if is_end else ()
+                part = Lines("source", b"\n".join([*lines[is_end], b""]), is_each=True, keys=named)
+                done = runner(self.text, self.file)(part)
+                for row, output in zip(rows, done.each, strict=True):
+                    found[row] = output
+                for letter in done.letters:
+                    found[rows[letter.row]] = _reason(letter)
         return found
+
+
+def _changes(made: Raw, raw: Raw, numbers: pl.Series) -> Raw:
+    """Return rows with what a change capture tells of the incoming ones.
+
+    Args:
+        made: the new rows.
+        raw: the incoming ones.
+        numbers: the incoming row of each new one.
+    """
+    places = {number: row for row, number in enumerate(numbers.to_list())}
+    return replace(
+        made,
+        deletions={places[row]: at for row, at in raw.deletions.items() if row in places},
+        truncations={places[row]: at for row, at in raw.truncations.items() if row in places},
+        starts=None if raw.starts is None else raw.starts.gather(numbers),
+        replaces=None if raw.replaces is None else raw.replaces.gather(numbers),
+    )
 
 
 def _reason(letter: Letter) -> str:

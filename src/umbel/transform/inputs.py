@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import sys
 import time
 from codecs import BOM_UTF8
@@ -100,16 +101,42 @@ def _files_of(name: str) -> list[Path]:
 
 def _listed(folder: Path) -> Iterator[Path]:
     """Yield the files with records in a folder."""
-    return (each for each in folder.rglob("*") if each.is_file() and _is_records(each, folder))
+    files = (each for inner in _folders(folder) for each in inner.iterdir())
+    return (each for each in files if each.is_file() and _is_records(each, folder))
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Yield a folder and those in it, each once; not hidden ones."""
+    seen, left = set[str](), [root]
+    while left:
+        for name, inner, _ in os.walk(left.pop(0)):
+            if (real := os.path.realpath(name)) in seen:
+                inner.clear()
+                continue
+            seen.add(real)
+            inner[:] = sorted(each for each in inner if not each.startswith("."))
+            left += (each for each in (Path(name, each) for each in inner) if each.is_symlink())
+            yield Path(name)
 
 
 def _matched(pattern: str) -> Iterator[Path]:
     """Yield the files of a pattern, and of the folders it matches; some twice."""
-    for each in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207  of any root
+    for each in _names(Path(pattern)):
         if each.is_file():
             yield each
         elif each.is_dir() and not each.name.startswith("_"):
             yield from _listed(each)
+
+
+def _names(pattern: Path) -> Iterator[Path]:
+    """Yield the files and folders of a pattern; some twice."""
+    if "**" not in (parts := pattern.parts):
+        yield from map(Path, glob.glob(str(pattern)))  # noqa: PTH207  of any root
+        return
+    at = parts.index("**")  # by itself, `glob` follows links that lead around without end
+    for root in _names(Path(*parts[:at])) if at else [Path()]:
+        for folder in _folders(root):
+            yield from _names(Path(glob.escape(str(folder)), *(parts[at + 1 :] or "*")))
 
 
 def check_ending(path: Path) -> None:

@@ -88,7 +88,7 @@ def _identity(file: Path | TextIO | BinaryIO | None) -> object:
     try:
         found = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):
-        return file.resolve() if isinstance(file, Path) else None  # it is not there yet
+        return os.path.realpath(file) if isinstance(file, Path) else None  # it is not there yet
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
@@ -98,7 +98,9 @@ def _file(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
-    path = path.resolve() if path.is_symlink() else path
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if path.is_symlink():
+        raise InvalidValue(f"{path}: the link leads to itself", hint="remove it, or write another file")
     if not path.parent.is_dir():
         raise InvalidValue(f"{path}: there is no folder {path.parent}", hint="make it first")
     unfinished = path.with_name(f".{_text(path.name)}.unfinished")

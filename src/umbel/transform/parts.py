@@ -68,6 +68,7 @@ class Lines:
         is_each: whether the output of each line is needed, as in front of a dataset. No step ends such a run: a record for which
             one with `on_error: fail` fails is a dead letter.
         is_apart: whether a plan is not used: it is the line of a batch that failed as a whole.
+        keys: the fields that are made, all where it is empty: the lines are of deleted rows.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Lines:
     error: str = ""
     is_each: bool = False
     is_apart: bool = False
+    keys: tuple[str, ...] = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Lines], tuple[Any, ...]]:
         """Let the lines, which are most of it, follow the pickle."""

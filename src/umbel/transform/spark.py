@@ -25,7 +25,7 @@ def transform(frame: DataFrame, config: str | Path | Configuration, *, schema: s
     """Return the output records of a DataFrame.
 
     Its rows are records; a DataFrame with the only column `value`, a text, as of `spark.read.text`, has a record as JSON in each.
-    Dead letters are left out; `dead_letters` returns them.
+    A null, such as a tombstone of Kafka, is a dead letter there. Dead letters are left out; `dead_letters` returns them.
 
     Args:
         frame: the records.
@@ -99,8 +99,8 @@ def _lines(batch: pa.RecordBatch, *, is_text: bool) -> Iterator[Lines]:
     from umbel.transform.rows import check_columns, parts_of
 
     if is_text:
-        texts = batch.column(VALUE).cast(pa.binary()).drop_null()  # Spark's texts may be no UTF-8
-        yield Lines("", b"\n".join(each.replace(b"\n", b"\r") for each in texts.to_pylist()))
+        texts = batch.column(VALUE).cast(pa.binary()).fill_null(b"null")  # Spark's texts may be no UTF-8
+        yield Lines("", b"".join(each.replace(b"\n", b"\r") + b"\n" for each in texts.to_pylist()))
         return
     check_columns(batch.schema)
     yield from parts_of("", batch)

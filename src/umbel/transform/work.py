@@ -40,6 +40,8 @@ def _transformed(transform: BatchTransform, lines: Lines) -> Done:
     found = RecordLines(lines.read())
     if lines.is_each:
         transform = transform.without_fail
+    if lines.keys:
+        transform = BatchTransform(transform.configuration.of_keys(lines.keys)).without_plan
     if lines.is_apart:
         transform = transform.without_plan
     if not found.has_blank_lines:

@@ -135,9 +135,8 @@ class TransformWorkers:
         found = Done(part.name, b"", [])
         for number, line in enumerate(split(part.read())):
             try:
-                one = self._called(
-                    process, Lines(part.name, line, is_each=part.is_each, is_apart=True), self.limits.row_seconds
-                )
+                alone = Lines(part.name, line, is_each=part.is_each, is_apart=True, keys=part.keys)
+                one = self._called(process, alone, self.limits.row_seconds)
             except CallFailed as failed:
                 if self._is_ending:
                     raise CancelledError from None
@@ -171,7 +170,7 @@ class TransformWorkers:
             if each.on_error == "fail" and not part.is_each:
                 where = f"{self.configuration.file}:{each.line}"
                 raise Terminal(f"step '{each.step.name}': {error}: {message}", where=where)
-        if found and all(each.on_error == "drop" for each in found):
+        if found and not part.keys and all(each.on_error == "drop" for each in found):
             return Done(part.name, b"", [], records=1, dropped=1)
         return Done(part.name, b"", [Letter(0, line, names, "", "", error, message)], records=1)
 

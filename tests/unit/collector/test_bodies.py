@@ -53,6 +53,11 @@ def accepted(data: bytes, *, is_lines: bool = False, **options: Any) -> tuple[li
         (b'{"a": 1, "a": 2}', [{"a": 2}], []),
         (b'{"a": "' + b"x" * 200 + b'"}', [], [0]),
         (b'[{"a": 1}, {"a": "' + b"x" * 200 + b'"}]', [{"a": 1}], [1]),
+        (b'[{"a": "\\ud83d\\ude00"}, {"a": "\\ud83d,["}, {"a": "\\\\ud83d"}]', [{"a": "😀"}, {"a": "\\ud83d"}], [1]),
+        (b'[{"a": 1e999}, {"b": 2}, {"c": ' + b"9" * 400 + b"}]", [{"b": 2}], [0, 2]),
+        (b'[{"a": "\xff]"}, {"\xe2": 1}, {"b": 2}, "\xc3"]', [{"b": 2}], [0, 1, 3]),
+        (b'[{"a": "\\ud83d"}, {"b": 2}', [], [0]),
+        (b'[{"a": "\\ud83d"}, {"b": 02}]', [], [0]),
     ],
     ids=str,
 )
@@ -111,6 +116,16 @@ def test_an_event_that_is_too_deep_costs_no_other_one(levels: int) -> None:
         assert [json.loads(each) for each in events_of(batch.payload)] == [{"a": 1}, {"b": ']"'}]
         assert [(each.index, each.text) for each in batch.letters] == [(1, b"5"), (2, deep)]
         assert batch.letters[1].reason == TOO_DEEP
+
+
+def test_a_list_with_errors_of_several_kinds() -> None:
+    for events in (
+        [b'{"a":"\\ud83d"}', nested(1100), b'{"b":[]}'],
+        [nested(1100), b'{"a":"\\ud83d"}', b'{"b":[]}'],
+    ):
+        batch = parse(b"[" + b",".join(events) + b"]", is_lines=False, limits=RequestLimits())
+        assert list(events_of(batch.payload)) == events[2:]
+        assert [each.text for each in batch.letters] == events[:2]
 
 
 def test_the_deepest_event_is_accepted() -> None:

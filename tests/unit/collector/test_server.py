@@ -1,4 +1,4 @@
-"""The process of a collector whose disk fails to sync: it answers 429, and ends for a new one."""
+"""The process of a collector: a disk that fails to sync or is full, and a file of keys that is broken."""
 
 from __future__ import annotations
 
@@ -77,3 +77,17 @@ def test_a_full_disk_is_not_named_to_clients(tmp_path: Path, monkeypatch: pytest
     assert b"No space left on device" in found.body
     assert b"secret" not in found.body
     collector.close()
+
+
+def test_a_broken_file_of_keys_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys, whole = tmp_path / "keys.toml", "[mobile]\nkey = 'a-long-random-text'\n"
+    keys.write_text(whole)
+    collector = CollectorService(CollectorSettings(tmp_path / "events", keys=keys), Limits())
+    for text in ("[", whole, "[x]"):
+        keys.write_text(text)
+        for _ in range(3):
+            collector.look()
+    collector.close()
+    first, second = (each.getMessage() for each in caplog.records)
+    assert "cannot be read" in first
+    assert "must be a table" in second

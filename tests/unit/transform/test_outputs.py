@@ -113,6 +113,14 @@ def test_a_link_stays_one(folder: Path) -> None:
         assert (folder / "target.json").read_text() == '{"b":1}\n'
 
 
+def test_a_link_that_leads_to_itself_is_no_output(folder: Path) -> None:
+    (folder / "out.json").symlink_to("out.json")
+    for option in ("-o", "--dead-letters"):
+        found = ran(folder, option, "out.json")
+        assert (found.returncode, "out.json: the link leads to itself" in found.stderr) == (2, True)
+    assert (folder / "out.json").is_symlink()
+
+
 @pytest.mark.parametrize("name", ["out.json", "out.parquet"])
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o400])
 def test_a_file_that_is_replaced_retains_its_permissions(folder: Path, name: str, mode: int) -> None:

@@ -289,8 +289,13 @@ def test_hostile_records_in_spark(spark: SparkSession, hostile: Path) -> None:
     (hostile / "bytes.json").write_bytes(b'{"a":"\xff"}\n{"a":1}\n')
     damaged = spark.read.text(str(hostile / "bytes.json"))
     assert transform(damaged, hostile / "c.yaml").count() + dead_letters(damaged, hostile / "c.yaml").count() == 2
-    several = spark.createDataFrame([('{"a":\n"x"}',), ('{"a":"x\ny"}',), (None,), ("",)], "value string")
-    assert [row.error for row in dead_letters(several, hostile / "c.yaml").collect()] == ["BadRecord"]
+    texts = ['{"a":\n"x"}', '{"a":"x\ny"}', None, ""] * 2
+    several = spark.createDataFrame([(each,) for each in texts], "value string").coalesce(1)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 4)
+    found = [(row.line, row.error, row.record) for row in dead_letters(several, hostile / "c.yaml").collect()]
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    broken = '{"a":"x\ry"}'
+    assert found == [(line, "BadRecord", text) for line, text in ((2, broken), (3, "null"), (6, broken), (7, "null"))]
 
 
 def test_subcommands(folder: Path) -> None:
