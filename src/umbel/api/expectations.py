@@ -12,6 +12,7 @@ from umbel.api.constant import normalized
 from umbel.api.field import Field
 from umbel.api.metadata import ATTRIBUTE
 from umbel.definitions.records import Expectation, Expectations, Metadata
+from umbel.definitions.shares import is_share
 from umbel.definitions.versions import check_version
 from umbel.errors import InvalidType, InvalidValue, did_you_mean, located
 from umbel.functions.user_function import location_of
@@ -154,8 +155,7 @@ def _checked(subject: str, expectation: Expectation, fields: Sequence[str]) -> E
             hint="name fields of the dataset, or write str(cls.field)",
         )
     mostly = expectation.arguments.get("mostly")
-    is_share = isinstance(mostly, int | float) and not isinstance(mostly, bool) and 0 <= mostly <= 1
-    if mostly is not None and not is_share:
+    if mostly is not None and not is_share(mostly):
         raise InvalidValue(f"{subject}: mostly must be a number from 0 to 1, found {mostly!r}", hint="mostly=0.95")
     listed = expectation.arguments.get("regex_list")
     for pattern in [expectation.arguments.get("regex", ""), *(listed if isinstance(listed, list) else [])]:

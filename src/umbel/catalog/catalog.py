@@ -18,7 +18,7 @@ from umbel.catalog.checksums import with_sum, without_sum
 from umbel.catalog.engine import check, migrated
 from umbel.catalog.late_records import LATE, LateRecords
 from umbel.catalog.row_sums import COVERED, DECISIVE, check_rows
-from umbel.errors import Conflict, UnknownName, did_you_mean
+from umbel.errors import Conflict, UnknownName
 from umbel.state.port import Fenced
 
 RAW_LIMIT = 64 << 10
@@ -491,7 +491,8 @@ class Catalog:
         with self._session() as session:
             row = session.get(t.SecretRow, name)
             if row is None:
-                raise UnknownName(f"there is no secret '{name}'{did_you_mean(name, self.secret_names())}")
+                # readers see errors of extractors and dead letters: the names of other secrets are not theirs
+                raise UnknownName(f"there is no secret '{name}'", hint="umbel secret list shows which there are")
             return row.value
 
     def delete_secret(self, name: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, Store
+from umbel.cli.options import DIRECTORY, Catalog, Directory, Store, existing_deployment
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -35,14 +35,13 @@ def command(
         umbel check --dir /var/lib/umbel --repair
     """
     from umbel.errors import Damaged, InvalidValue
-    from umbel.runtime.deployment import Deployment
     from umbel.runtime.recovery.check import check, check_files
     from umbel.runtime.recovery.finding import BACKUP, CheckFinding
 
     if not directory.is_dir():
         raise InvalidValue(f"there is no folder {directory}", hint="name umbel's folder: --dir")
     try:
-        deployment = Deployment.at(directory, catalog_url=catalog, store_url=store)
+        deployment = existing_deployment(directory, catalog, store)
     except Damaged as error:
         found = [CheckFinding("catalog", error.message, "definitions, positions, secrets and counts", BACKUP)]
         _print(found + list(check_files(directory, deep=not is_quick)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from umbel.cli.options import MAIN, URL, Branch, Url
+from umbel.cli.tables import print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,6 @@ def _print(answers: pd.DataFrame) -> None:
 
 
 def _show(features: pd.DataFrame) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -85,7 +85,7 @@ def _show(features: pd.DataFrame) -> None:
             *(_shown(each[name], ".4g") for name in ("mean_change", "largest_change")),
         ]
         table.add_row(Text(each["feature"]), f"{each['answers']:,}", f"{each['corrected']:,}", *sizes)
-    Console(width=200).print(table)
+    print_table(table)
 
 
 def _shown(number: float, form: str) -> str:

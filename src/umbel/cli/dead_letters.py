@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
+from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, existing_deployment
+from umbel.cli.tables import print_table
 
 if TYPE_CHECKING:
     from umbel.catalog.replays import LetterFilter
@@ -29,6 +30,7 @@ def command(
     until: Annotated[Instant, typer.Option(formats=FORMATS, help="Replay those stored before this time, UTC.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be replayed.")] = False,
     catalog: Catalog = None,
+    branch: Branch = MAIN,
 ) -> None:
     """List the dead letters of a dataset, records refused or too late; or replay them.
 
@@ -41,48 +43,62 @@ def command(
         umbel dead-letters Flight -n 500 --dir /var/lib/umbel
 
         umbel dead-letters replay Flight --reason "is ahead of" --dry-run
+
+        umbel dead-letters Flight --branch dev
     """
     from umbel.catalog.replays import LetterFilter
 
-    dataset = words[-1]
     deployment = existing_deployment(directory, catalog)
-    _check(deployment, words)
+    names = _names(deployment, branch, words)
     if words[0] == REPLAY and len(words) == 2:
-        chosen = LetterFilter(dataset=dataset, reason=reason, source=source, since=since, until=until)
+        chosen = LetterFilter(dataset=names[0], reason=reason, source=source, since=since, until=until)
         _replay(deployment, chosen, dry_run=dry_run)
     else:
-        _list(deployment, dataset, limit)
+        _list(deployment, names, limit)
 
 
-def _check(deployment: Deployment, words: list[str]) -> None:
+def _names(deployment: Deployment, branch: str, words: list[str]) -> list[str]:
+    """Return the names in the graph of a dataset of a branch.
+
+    During a backfill the version that serves has another one. A name that `umbel status` shows is one, too.
+    """
     from umbel.errors import InvalidValue, UnknownName, did_you_mean
+    from umbel.runtime.switching import serving_on
 
     if len(words) > 2 or (len(words) == 2 and words[0] != REPLAY):
         raise InvalidValue(f"expected one dataset, found {' '.join(words)}", hint="umbel dead-letters replay DATASET")
-    known = deployment.definitions(deployment.catalog.revision()).datasets
-    if words[-1] not in known and not deployment.catalog.count_dead().get(words[-1], 0):
-        raise UnknownName(f"dataset '{words[-1]}' is not committed{did_you_mean(words[-1], known)}")
+    name, (_, serving) = words[-1], serving_on(deployment, branch)
+    committed = deployment.graph(deployment.catalog.latest()).names.get(branch, {})
+    found = list(dict.fromkeys(each[name] for each in (committed, serving) if name in each))
+    if not found and not deployment.catalog.count_dead().get(name, 0):
+        raise UnknownName(f"dataset '{name}' is not committed{did_you_mean(name, {**committed, **serving})}")
+    return found or [name]
 
 
-def _list(deployment: Deployment, dataset: str, limit: int) -> None:
-    from rich.console import Console
+def _list(deployment: Deployment, names: list[str], limit: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from umbel.runtime.dead_letters import DROPPED
-
-    found = deployment.catalog
-    count = found.count_dead().get(dataset, 0)
+    dead = deployment.catalog.count_dead()
+    count = sum(dead.get(each, 0) for each in names)
     table = Table("position", "field", "reason", "record", box=None)
-    for letter in found.dead_letters(dataset, limit):
+    letters = [letter for each in names for letter in deployment.catalog.dead_letters(each, limit)]
+    for letter in sorted(letters, key=lambda each: str(each.at), reverse=True)[:limit]:
         raw = letter.raw[:SHOWN].decode("utf-8", "backslashreplace")
         table.add_row(*map(Text, (letter.position, letter.field, letter.reason, raw)))
     if count:
-        Console().print(table)
+        print_table(table)
     typer.echo(f"{count} in all" if count else "none")
-    counts = found.counts()
-    late, again = counts.get((dataset, "late"), 0), counts.get((dataset, "replayed"), 0)
-    if dropped := counts.get((dataset, DROPPED), 0):
+    _print_counts(deployment, names)
+
+
+def _print_counts(deployment: Deployment, names: list[str]) -> None:
+    """Print how many records were dropped, late and replayed, if any."""
+    from umbel.runtime.dead_letters import DROPPED
+
+    counts = deployment.catalog.counts()
+    dropped, late, again = (sum(counts.get((each, of), 0) for each in names) for of in (DROPPED, "late", "replayed"))
+    if dropped:
         typer.echo(
             f"{dropped} more were counted, and not stored: more than UMBEL_DEAD_LETTERS_PER_BATCH or _PER_REQUEST"
         )

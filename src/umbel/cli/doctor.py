@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from umbel.cli.options import DIRECTORY, LOOPBACK, PORT, Catalog, Directory, Host, Port, Store
+from umbel.cli.tables import print_table
 
 Deep = Annotated[bool, typer.Option("--deep", help="Read all that is stored, and verify every checksum.")]
 STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
@@ -31,7 +32,6 @@ def command(
 
         umbel doctor --deep
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -44,7 +44,7 @@ def command(
         table.add_row(Text(each.level, STYLES[each.level]), Text(each.subject), Text(each.found))
         if each.remedy:
             table.add_row("", "", Text(f"→ {each.remedy}", "bold"))
-    Console(soft_wrap=False).print(table)
+    print_table(table)
     errors = sum(each.level == "error" for each in findings)
     typer.echo(f"{errors} errors" if errors else "no errors")
     raise typer.Exit(1 if errors else 0)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
+from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, existing_deployment
+from umbel.cli.tables import print_table
 
 COLUMNS = ("dataset", "expectation", "columns", "rows", "failed", "unjudged", "share", "mostly", "holds")
 
@@ -17,6 +18,7 @@ def command(
     ] = None,
     directory: Directory = DIRECTORY,
     catalog: Catalog = None,
+    branch: Branch = MAIN,
 ) -> None:
     """Show for each expectation its evaluated rows, failed rows, and pass or fail.
 
@@ -25,28 +27,28 @@ def command(
     Examples:
         umbel expectations
 
-        umbel expectations Flight --dir /var/lib/umbel
+        umbel expectations Flight --dir /var/lib/umbel --branch dev
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from umbel.errors import UnknownName, did_you_mean
     from umbel.quality.totals import results
+    from umbel.runtime.switching import serving_on
 
     deployment = existing_deployment(directory, catalog)
-    known, counts = deployment.definitions(deployment.catalog.revision()).datasets, deployment.catalog.counts()
+    definitions, placed = serving_on(deployment, branch)
+    known, counts = definitions.datasets, deployment.catalog.counts()
     if dataset is not None and dataset not in known:
-        hint = "commit it first"
-        raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint=hint)
+        raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint="commit it first")
     table = Table(*COLUMNS, box=None)
     for name in known if dataset is None else (dataset,):
-        for each in results(known[name], name, counts):
+        for each in results(known[name], placed[name], counts):
             seen = each.watched
             numbers = (str(seen.rows), str(seen.failed), str(each.unjudged), f"{each.share:.4f}", f"{seen.mostly:g}")
             shown = (name, seen.expectation, ", ".join(seen.columns), *numbers, "yes" if seen.holds else "no")
             table.add_row(*map(Text, shown))
     if table.row_count:
-        Console(width=200).print(table)
+        print_table(table)
     else:
         typer.echo("none")

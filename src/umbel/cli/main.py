@@ -7,6 +7,7 @@ import os
 import pkgutil
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -73,6 +74,8 @@ for _module in sorted(each.name for each in pkgutil.iter_modules(umbel.cli.__pat
 def main() -> None:
     """Run the command line; user errors end it with a message, without traceback."""
     private_by_default()
+    if isinstance(sys.stdout, TextIOWrapper):  # a locale without UTF-8, or the name of a folder that is not UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     if sys.argv[1:2] == ["work"]:
         retain_freed_memory()
     try:

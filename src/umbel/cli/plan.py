@@ -12,6 +12,7 @@ import typer
 
 from umbel.cli.loading import app as app_of
 from umbel.cli.options import MAIN, URL, Branch, Catalog, Env, Module, Store, Url, open_deployment
+from umbel.cli.tables import print_table
 
 if TYPE_CHECKING:
     from umbel.api.app import App
@@ -155,7 +156,6 @@ def _deployment(directory: Path, catalog: str | None, store: str | None) -> Iter
 
 
 def _print(made: Mapping[str, Any], *, is_json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -166,7 +166,7 @@ def _print(made: Mapping[str, Any], *, is_json: bool) -> None:
     for each in made["objects"]:
         change = "rebuilt" if each["rebuilt"] and each["change"] == "unchanged" else each["change"]
         table.add_row(each["kind"], Text(each["name"]), Text(change, SHOWN[change]), Text("\n".join(_details(each))))
-    Console(soft_wrap=False).print(table)
+    print_table(table)
     for line in (*made["notes"], *_summary(made)):
         typer.echo(line)
 

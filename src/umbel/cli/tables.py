@@ -10,10 +10,15 @@ import orjson
 import typer
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from umbel.client.connection import HttpConnection
 
 TEXT = re.compile(r"(Optional\[)?(str\]?$|regex\(|oneof\(str,|Decimal\[)")
 """The names of types whose values are read as texts: a JSON number has fewer digits than a decimal."""
+
+WIDEST = 1_000_000
+"""The most columns of a table that is printed elsewhere than on a terminal."""
 
 
 def pairs(texts: Sequence[str], types: Mapping[str, str], owner: str = "") -> dict[str, Any]:
@@ -54,9 +59,23 @@ def committed_types(
     return {f"{each['name']}.{name}": dtype for each in found for name, dtype in each[members].items()}
 
 
+def print_table(table: Table) -> None:
+    """Print a table; where that is no terminal its rows are whole lines.
+
+    Programs search these. A narrow terminal breaks words that do not fit: nothing is cut off.
+    """
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, console.measure(table, options=console.options.update_width(WIDEST)).maximum)
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table)
+
+
 def show(columns: Mapping[str, Sequence[Any]]) -> None:
     """Print columns: a single row downwards, more rows as a table."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -69,7 +88,7 @@ def show(columns: Mapping[str, Sequence[Any]]) -> None:
             table.add_column(Text(name))
         for row in zip(*columns.values(), strict=True):
             table.add_row(*(Text(_text(value)) for value in row))
-    Console().print(table)
+    print_table(table)
 
 
 def _height(columns: Mapping[str, Sequence[Any]]) -> int:

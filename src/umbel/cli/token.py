@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment, open_deployment
+from umbel.cli.tables import print_table
 
 group = typer.Typer(
     help="Create, list and revoke access tokens. Who can write umbel's folder may; see also: umbel audit.",
@@ -48,7 +49,6 @@ def show(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
     Example:
         umbel token list
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -58,7 +58,7 @@ def show(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
     for each in Tokens(existing_deployment(directory, catalog).catalog).all():
         revoked = f"{each.revoked_at:%Y-%m-%d %H:%M:%S}" if each.revoked_at else ""
         table.add_row(*map(Text, (each.name, each.role.label, f"{each.created_at:%Y-%m-%d %H:%M:%S}", revoked)))
-    Console().print(table)
+    print_table(table)
 
 
 @group.command()

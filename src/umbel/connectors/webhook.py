@@ -69,6 +69,8 @@ class Webhook(DataSource):
         return WebhookConnector(source=self, endpoint=endpoint)
 
 
+MAX_BODY = 32 << 20
+"""Bytes of the largest request body that a server reads, and so of the largest row."""
 MOST_SHOWN = 64 << 10
 """The maximum number of bytes retained of a damaged piece."""
 

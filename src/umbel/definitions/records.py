@@ -15,6 +15,7 @@ from typing import Any
 from umbel.definitions.arguments import DataConnector
 from umbel.definitions.env import EVERY, Selector
 from umbel.definitions.preproc import DeclaredColumns, Evaluated, IncomingRows, Made
+from umbel.definitions.shares import is_share
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.expr import Expr
 from umbel.functions.fingerprint import fingerprint
@@ -141,9 +142,9 @@ class Expectation:
 
     @property
     def mostly(self) -> float:
-        """The share of rows that must pass."""
+        """The share of rows that must pass; 1.0 where what was committed is no share."""
         found = self.arguments.get("mostly")
-        return 1.0 if found is None else float(found)
+        return float(found) if is_share(found) else 1.0
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -107,10 +107,11 @@ class JsonLines:
     Args:
         requested: the columns to read, and their types.
         exact: whether only the requested columns are read; else all columns are.
+        longest: the most bytes of a line that is read by itself.
     """
 
-    def __init__(self, requested: Mapping[str, DType], *, exact: bool) -> None:
-        self._requested, self._exact = requested, exact
+    def __init__(self, requested: Mapping[str, DType], *, exact: bool, longest: int = MAX_ROW) -> None:
+        self._requested, self._exact, self._longest = requested, exact, longest
         self._columns = {name: dtype.polars() for name, dtype in requested.items()} if exact else {}
         has_dictionaries = any(map(_has_dictionary, requested.values()))  # in JSON their names are those of members
         self._fast = _fast(self._columns) if self._columns and not has_dictionaries else None
@@ -223,7 +224,7 @@ class JsonLines:
         return rows, errors
 
     def _plain_values(self, lines: Sequence[bytes]) -> list[Any]:
-        if max(map(len, lines), default=0) > MAX_ROW:
+        if max(map(len, lines), default=0) > self._longest:
             raise ValueError("one needs a closer look")
         values = list(map(orjson.loads, lines))
         for number in _matching(lines, self._unusual):
@@ -231,8 +232,8 @@ class JsonLines:
         return values
 
     def _checked_value(self, line: bytes) -> Any:
-        if len(line) > MAX_ROW:
-            raise ValueError(f"a row of {len(line)} bytes is longer than {MAX_ROW}")
+        if len(line) > self._longest:
+            raise ValueError(f"a row of {len(line)} bytes is longer than {self._longest}")
         try:
             return self.revived(parse_value(line), line)
         except (ValueError, RecursionError) as error:

@@ -54,6 +54,20 @@ def waiting_branches(catalog: Catalog, revision: int) -> Sequence[Waiting]:
     return [Waiting(branch, head, serving[branch]) for branch, head in heads.items() if serving[branch] != head]
 
 
+def serving_on(deployment: Deployment, branch: str) -> tuple[Definitions, Mapping[str, str]]:
+    """Return the definitions that serve on a branch, and their datasets' names in the graph.
+
+    Where nothing serves yet, they are those of its last commit.
+
+    Raises:
+        UnknownName: there is no such branch.
+    """
+    head, latest = deployment.catalog.head(branch), deployment.catalog.latest()
+    revision = deployment.catalog.serving(latest).get(branch) or head
+    names = deployment.graph(latest).names
+    return deployment.definitions(revision), names.get(branch if revision == head else replaced(branch), {})
+
+
 def must_wait(deployment: Deployment, graph: Graph, branch: str) -> bool:
     """Return whether datasets of a branch need data that they do not have.
 

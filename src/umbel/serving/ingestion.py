@@ -14,6 +14,7 @@ import orjson
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
+from umbel.connectors.webhook import MAX_BODY
 from umbel.errors import Conflict, InvalidType, InvalidValue
 from umbel.formats.compression import decompressed
 from umbel.formats.json_lines import lines_of
@@ -21,7 +22,7 @@ from umbel.query.encode import columns_of
 from umbel.serving.arrow_rows import check_expansion, rows_of_stream
 from umbel.serving.headers import headers_of
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import ARROW, INLINE, LINES, MAX_BODY, JsonBody, Parameters, Rows, Text, plain_media
+from umbel.serving.requests import ARROW, INLINE, LINES, JsonBody, Parameters, Rows, Text, plain_media
 from umbel.serving.service import Service
 from umbel.serving.threads import ThreadPool
 

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
+from umbel.connectors.webhook import MAX_BODY
 from umbel.errors import InvalidType, InvalidValue, Overloaded
 from umbel.request_errors import TooLarge, TooSlow, UnsupportedMedia
 from umbel.serving.headers import headers_of
@@ -27,8 +28,6 @@ from umbel.types.long_numbers import LONG, member, parse_long, with_decimals
 
 INLINE = 1 << 20
 """Bodies of at most so many bytes are parsed on the event loop, larger ones in a thread."""
-MAX_BODY = 32 << 20
-"""Bytes of the largest body that is read."""
 MOST_BUFFERED = 256 << 20
 """Bytes of the bodies of requests that are not answered yet from which on no further large ones are read."""
 PATIENCE = 60.0

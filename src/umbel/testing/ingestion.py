@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from umbel.client.plain import columns
+from umbel.connectors.webhook import MAX_BODY
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import InvalidType
 from umbel.formats.json_lines import JsonLines
@@ -84,7 +85,7 @@ def _received(df: pd.DataFrame, source: SourceDefinition, dataset: DatasetDefini
     data = columns(df)
     rows = [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
     lines = [json.dumps(row, allow_nan=False).encode() for row in rows]
-    return JsonLines(requested(source, dataset), exact=False).whole(lines)
+    return JsonLines(requested(source, dataset), exact=False, longest=MAX_BODY).whole(lines)
 
 
 def _is_sent_as_it_is(frame: pl.DataFrame, source: SourceDefinition, dataset: DatasetDefinition) -> bool:

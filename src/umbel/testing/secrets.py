@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from umbel.api.secrets import secrets_from
-from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.errors import InvalidValue, UnknownName
 
 
 class MockSecrets:
@@ -17,9 +17,7 @@ class MockSecrets:
     def get(self, name: str) -> str:
         """Return a secret."""
         if name not in self._values:
-            raise UnknownName(
-                f"there is no secret '{name}'{did_you_mean(name, self._values)}", hint="add_secret makes one"
-            )
+            raise UnknownName(f"there is no secret '{name}'", hint="add_secret makes one")
         return self._values[name]
 
     def add(self, name: str, value: str) -> None:

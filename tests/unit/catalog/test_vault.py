@@ -45,7 +45,7 @@ def test_what_is_missing_or_there_already(vault: Vault) -> None:
         vault.add("token", "b")
     assert vault.get("token") == "a"
     for refused in (vault.get, vault.delete, lambda name: vault.update(name, "x")):
-        with pytest.raises(UnknownName, match="did you mean 'token'"):
+        with pytest.raises(UnknownName, match="no secret 'tokem' "):
             refused("tokem")
 
 

@@ -40,6 +40,11 @@ def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(tmp_path: Path) -> 
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_text_that_the_terminal_cannot_show_is_spelled() -> None:
+    """It was a traceback of an UnicodeEncodeError, as with a locale of ISO-8859-1."""
+    assert "[DATASET\\u2026]" in ran("rebuild", "--help", PYTHONIOENCODING="ascii", COLUMNS="100")
+
+
 def test_a_run_prints_its_commit_in_whole_lines(umbel: Umbel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a log they were broken at 80 columns, in the middle of names."""
     monkeypatch.setenv("COLUMNS", "40")

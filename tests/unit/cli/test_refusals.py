@@ -125,6 +125,17 @@ def test_a_command_about_what_is_there_makes_no_deployment(
     assert [each.name for each in project.iterdir()] == ["file"]
 
 
+def test_a_folder_of_something_else_is_not_checked(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It became a deployment, private to this account, in which everything was there."""
+    project.chmod(0o755)
+    code, shown = refusal_of(["check", "--dir", str(project)], monkeypatch, capsys)
+    assert (code, "there is no deployment of umbel" in shown) == (2, True)
+    assert [each.name for each in project.iterdir()] == ["file"]
+    assert project.stat().st_mode & 0o777 == 0o755
+
+
 def test_a_token_of_no_role_makes_no_deployment(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

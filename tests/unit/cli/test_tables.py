@@ -1,10 +1,13 @@
-"""NAME=VALUE arguments of commands."""
+"""NAME=VALUE arguments of commands, and their tables."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-from umbel.cli.tables import pairs
+import pytest
+from rich.table import Table
+
+from umbel.cli.tables import pairs, print_table
 from umbel.types import dtypes
 
 
@@ -20,3 +23,19 @@ def test_a_decimal_has_all_its_digits() -> None:
     found = pairs([f"{name[2:]}={text}" for name, text in zip(types, texts, strict=True)], types, "D.")
     assert found == {"price": "99999999999999.37", "cost": "-1.5", "none": None, "f": 0.1}
     assert dtypes.Decimal(3).ingest([found["price"]]).values.to_list() == [Decimal("99999999999999.370")]
+
+
+def test_a_row_is_a_line_where_that_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows were broken at 80 columns, also in a pipe, and on a narrow terminal what did not fit was cut off."""
+    monkeypatch.setenv("COLUMNS", "80")
+    table = Table("name", "reason", box=None)
+    table.add_row("a" * 100, "one two " * 20)
+    print_table(table)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[1:])) <= 80
+    assert sum(line.count("a") for line in lines[1:]) == 100

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
-from typing import Optional
+from typing import Any, Optional
 
 import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
 from tests.unit.serving.conftest import Served
+from umbel.api.commit import check_commit
 from umbel.cli.main import app
 from umbel.client import Client
 from umbel.connectors import Webhook, source
@@ -22,6 +25,7 @@ from umbel.lib import (
     inputs,
     secrets,
 )
+from umbel.runtime.commit import commit
 
 __owner__ = "tests@example.com"
 webhook = Webhook(name="events")
@@ -95,6 +99,23 @@ def test_expectations_are_reported(fresh: Served) -> None:
     assert "0.7500" in shown
     assert " unjudged " in shown.splitlines()[0]
     assert shown.splitlines()[3].split()[-6:] == ["0", "0", "4", "1.0000", "1", "yes"]
+
+
+@pytest.mark.parametrize("mostly", ["0.9x", 1.5, True, float("nan"), [0.5]])
+def test_a_share_that_is_none_harms_nothing(fresh: Served, mostly: Any) -> None:
+    """Versions before committed it: metrics were a 500, and no row was judged. All rows must pass."""
+    made = check_commit([Visit], ())
+    expected = made.datasets["Visit"].expectations
+    first, *others = expected.expected
+    wrong = replace(first, arguments={**first.arguments, "mostly": mostly})
+    changed = replace(made.datasets["Visit"], expectations=replace(expected, expected=(wrong, *others)))
+    commit(fresh.deployment, replace(made, datasets={"Visit": changed}))
+    fresh.log("visits", ROWS)
+    fresh.process()
+    report = fresh.http.get("/api/v1/dataset/Visit/expectations").json()
+    assert [(each["mostly"], each["rows"], each["failed"]) for each in report[:2]] == [(1.0, 3, 1), (0.9, 4, 1)]
+    metrics = fresh.http.get("/api/v1/metrics")
+    assert (metrics.status_code, "umbel_expectation_rows{" in metrics.text) == (200, True)
 
 
 @dataset(index=True)

@@ -169,7 +169,10 @@ def test_upserts_are_looked_up_by_key(fresh: Served) -> None:
 
 def test_extractors_run_and_get_secrets(fresh: Served) -> None:
     body = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"], "data": {"Greeting.name": ["you", "me"]}}
-    assert fresh.post("/api/v1/query", body).status_code == 422  # there is no secret yet
+    assert fresh.post("/api/v1/secret/make", {"value": "?"}).status_code == 200
+    refused = fresh.post("/api/v1/query", body)
+    assert refused.status_code == 422  # there is no secret of this name yet
+    assert ("no secret 'mark'" in refused.text, "make" in refused.text) == (True, False)  # readers see no names
     assert fresh.post("/api/v1/secret/mark", {"value": "!"}).status_code == 200
     assert fresh.post("/api/v1/query", body).json() == {"Greeting.text": ["you!", "me!"]}
     offline = body | {"timestamp_column": "at", "data": {"Greeting.name": ["you"], "at": [NOON]}}

@@ -188,3 +188,16 @@ def test_instants_of_numpy_are_sent_as_instants() -> None:
     assert columns(pd.DataFrame({"v": nested}))["v"] == [["1970-01-01T00:00:01", "2026-03-01T00:00:00", None]]
     with pytest.raises(InvalidType, match="timedelta64"):
         columns(pd.DataFrame({"v": pd.Series([np.array([1], "m8[ns]")])}))
+
+
+def test_a_row_may_be_as_long_as_a_request(tmp_path: Path) -> None:
+    """A mock client refused rows above 8 MiB, the limit of files, which a server takes."""
+    made, client, text = events(str), MockClient(), "x" * (9 << 20)
+    client.commit("test", datasets=[made])
+    client.log("web", "e", pd.DataFrame({"i": [1], "v": [text], "at": [AT]}))
+    deployed = Deployed(tmp_path)
+    deployed.commit([made])
+    deployed.log("e", [{"i": 1, "v": text, "at": AT}])
+    drain(deployed.deployment)
+    assert client.get_dataset_df("E")["v"].tolist() == [text]
+    assert deployed.deployment.catalog.counts()["E", "rows"] == 1
