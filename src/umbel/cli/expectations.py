@@ -43,7 +43,7 @@ def command(
         raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint="commit it first")
     table = Table(*COLUMNS, box=None)
     for name in known if dataset is None else (dataset,):
-        for each in results(known[name], placed[name], counts):
+        for each in results(known[name], placed.get(name, name), counts):
             seen = each.watched
             numbers = (str(seen.rows), str(seen.failed), str(each.unjudged), f"{each.share:.4f}", f"{seen.mostly:g}")
             shown = (name, seen.expectation, ", ".join(seen.columns), *numbers, "yes" if seen.holds else "no")
