@@ -4,6 +4,9 @@ An LMDB environment beside the segments maps the digest of each id to its record
 durable and stores the position up to which it covers the log, so after a crash it reads the remaining records, and all of
 them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send no ids has no such
 directory.
+
+Each entry has a checksum of its own. An id that is not found lies between two entries that are whole and in order: one of which
+a bit has flipped would be beside it, or out of order there.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 import lmdb
 
@@ -21,8 +25,10 @@ from umbel.log.environments import HARM, erase_environment, open_environment
 from umbel.log.records import Head, Receipt
 from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
 
-_LOCATION = struct.Struct("<QQQI")
+_LOCATION, _SEALED = struct.Struct("<QQQI"), struct.Struct("<QQQII")
 _THROUGH = b"through"
+Location = tuple[int, int, int, int]
+"""Segment, offset and row of a record, and how many rows it has."""
 _OPENING = threading.Lock()
 _OPEN: WeakValueDictionary[str, lmdb.Environment] = WeakValueDictionary()
 _log = logging.getLogger("umbel.log")
@@ -35,8 +41,7 @@ class BatchIds:
         self._directory, self._folder = directory, directory / "ids"
         self._opened: lmdb.Environment | None = None
 
-    @property
-    def _environment(self) -> lmdb.Environment:
+    def _current(self) -> lmdb.Environment:
         self._opened = _open(self._folder)  # another user of it may have begun anew
         return self._opened
 
@@ -55,17 +60,21 @@ class BatchIds:
             return self._found(end, requested)
 
     def _found(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
-        self._catch_up(end)
-        with self._environment.begin() as transaction:
-            found = {digest: transaction.get(digest) for digest in digests}
-        return {digest: _receipt(location) for digest, location in found.items() if location is not None}
+        environment = self._current()
+        with environment.begin() as transaction:
+            known = _through(transaction)
+            if known >= end:
+                return _receipts(transaction, digests)
+        self._catch_up(environment, known, end)
+        with environment.begin() as transaction:
+            return _receipts(transaction, digests)
 
     def add(self, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
         """Store the records of ids, and the position through which the index is complete."""
-        with self._environment.begin(write=True) as transaction:
-            for digest, location in locations.items():
-                transaction.put(digest, _LOCATION.pack(location.segment, location.offset, location.row, location.rows))
-            transaction.put(_THROUGH, _LOCATION.pack(through.segment, through.offset, through.row, 0))
+        try:
+            _add(self._opened or self._current(), locations, through)
+        except HARM as error:
+            self._begin_anew(error)
 
     def forget(self, segment: Segment) -> None:
         """Delete the ids of records in a segment that is about to be deleted."""
@@ -73,7 +82,7 @@ class BatchIds:
             return
         digests = [head.digest for head in segment.heads(PREAMBLE_BYTES, segment.path.stat().st_size) if head.digest]
         try:
-            with self._environment.begin(write=True) as transaction:
+            with self._current().begin(write=True) as transaction:
                 for digest in digests:
                     transaction.delete(digest)
         except HARM as error:
@@ -89,13 +98,9 @@ class BatchIds:
                 found.close()
             erase_environment(self._folder)
 
-    def _catch_up(self, end: LogPosition) -> None:
-        with self._environment.begin() as transaction:
-            stored = transaction.get(_THROUGH)
-        known = LogPosition(*_LOCATION.unpack(stored)[:3]) if stored else ORIGIN
-        if known < end:
-            heads = ((segment, head) for segment, head in self._heads(known, end) if head.digest)
-            self.add({head.digest: _location(segment, head) for segment, head in heads if head.digest}, end)
+    def _catch_up(self, environment: lmdb.Environment, known: LogPosition, end: LogPosition) -> None:
+        heads = ((segment, head) for segment, head in self._heads(known, end) if head.digest)
+        _add(environment, {head.digest: _location(segment, head) for segment, head in heads if head.digest}, end)
 
     def _heads(self, begin: LogPosition, end: LogPosition) -> Iterator[tuple[Segment, Head]]:
         for segment in segments_in(self._directory):
@@ -118,10 +123,67 @@ def _open(directory: Path) -> lmdb.Environment:
         return found
 
 
+def _add(environment: lmdb.Environment, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
+    with environment.begin(write=True) as transaction:
+        for digest, location in locations.items():
+            numbers = location.segment, location.offset, location.row, location.rows
+            transaction.put(digest, _sealed(digest, numbers))
+        transaction.put(_THROUGH, _sealed(_THROUGH, (through.segment, through.offset, through.row, 0)))
+
+
 def _location(segment: Segment, head: Head) -> Receipt:
     return Receipt(segment.number, head.offset, head.row, head.rows)
 
 
-def _receipt(location: bytes) -> Receipt:
-    segment, offset, row, rows = _LOCATION.unpack(location)
-    return Receipt(segment, offset, row, rows, is_duplicate=True)
+def _through(transaction: lmdb.Transaction) -> LogPosition:
+    """Return the position up to which the log is covered."""
+    stored = transaction.get(_THROUGH)
+    return LogPosition(*_opened(_THROUGH, stored)[:3]) if stored else ORIGIN
+
+
+def _receipts(transaction: lmdb.Transaction, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
+    cursor = transaction.cursor()
+    found = {digest: _entry(cursor, digest) for digest in digests}
+    return {digest: Receipt(*location, is_duplicate=True) for digest, location in found.items() if location}
+
+
+def _sealed(key: bytes, location: Location) -> bytes:
+    """Return what is stored with a key: a location, and a checksum of both."""
+    return _SEALED.pack(*location, crc32(_LOCATION.pack(*location), crc32(key)))
+
+
+def _opened(key: bytes, stored: bytes | memoryview) -> Location:
+    """Return the location stored with a key.
+
+    Raises:
+        ValueError: the checksum does not match; older versions of umbel wrote none.
+    """
+    if len(stored) == _LOCATION.size:
+        older: Location = _LOCATION.unpack(stored)
+        return older
+    segment, offset, row, rows, checksum = _SEALED.unpack(stored)
+    if crc32(stored[: _LOCATION.size], crc32(key)) != checksum:
+        raise ValueError("an entry does not match its checksum")
+    return segment, offset, row, rows
+
+
+def _entry(cursor: lmdb.Cursor, digest: bytes) -> Location | None:
+    """Return the location stored with a digest, None where there is none.
+
+    Raises:
+        ValueError: an entry where it would be is damaged.
+    """
+    is_before_another = cursor.set_range(digest)
+    if is_before_another:
+        key = bytes(cursor.key())
+        location = _opened(key, cursor.value())
+        if key == digest:
+            return location
+        if key < digest:
+            raise ValueError("entries are not in order")
+    if cursor.prev() if is_before_another else cursor.last():
+        key = bytes(cursor.key())
+        _opened(key, cursor.value())
+        if key >= digest:
+            raise ValueError("entries are not in order")
+    return None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from umbel.errors import Transient
+from umbel.log import batch_ids
 from umbel.log.appender import INDEX_BYTES, Appender
 from umbel.log.batch_ids import BatchIds
 from umbel.log.ingest import IngestLog
@@ -190,4 +191,44 @@ def test_segments_expire_where_the_ids_are_damaged(tmp_path: Path, harm: str) ->
         False,
         True,
     ]
+    appender.close()
+
+
+FLIPS = {"the first byte of an id": (0, 128), "its last byte": (15, 1), "its segment": (16, 2), "its row": (32, 1)}
+"""Places after the beginning of an id, and bits of them."""
+
+
+@pytest.mark.parametrize("place", FLIPS)
+def test_a_flipped_bit_lets_no_repeated_batch_in(tmp_path: Path, place: str) -> None:
+    entries = [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in range(500)]
+    directory, (byte, bit) = directory_of(tmp_path, "w", "e"), FLIPS[place]
+    appender = Appender(directory)
+    appender.append(entries)
+    appender.close()
+    file = directory / "ids" / "data.mdb"
+    whole = file.read_bytes()
+    for number in range(0, 500, 50):
+        digest, data = digest_of(f"{number}"), bytearray(whole)
+        at = data.find(digest)
+        assert at > 0
+        while at > 0:  # parents of pages have some, too
+            data[at + byte] ^= bit
+            at = data.find(digest, at + 1)
+        file.write_bytes(data)
+        appender = Appender(directory)
+        receipts = appender.append(entries)
+        appender.close()
+        assert [receipt.row for receipt in receipts if receipt.is_duplicate] == [*range(500)]
+    assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 500
+
+
+def test_ids_of_an_older_version_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in range(20)]
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.log.batch_ids._sealed", lambda _, location: batch_ids._LOCATION.pack(*location))
+        appender.append(entries[:10])
+    assert [each.is_duplicate for each in appender.append(entries)] == [True] * 10 + [False] * 10
+    assert all(each.is_duplicate for each in appender.append(entries))
     appender.close()
