@@ -21,7 +21,7 @@ from zlib import crc32
 
 import lmdb
 
-from umbel.log.environments import HARM, erase_environment, open_environment
+from umbel.log.environments import HARM, MappedEnvironment, erase_environment
 from umbel.log.records import Head, Receipt
 from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
 
@@ -30,7 +30,7 @@ _THROUGH = b"through"
 Location = tuple[int, int, int, int]
 """Segment, offset and row of a record, and how many rows it has."""
 _OPENING = threading.Lock()
-_OPEN: WeakValueDictionary[str, lmdb.Environment] = WeakValueDictionary()
+_OPEN: WeakValueDictionary[str, MappedEnvironment] = WeakValueDictionary()
 _log = logging.getLogger("umbel.log")
 
 
@@ -39,9 +39,9 @@ class BatchIds:
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._folder = directory, directory / "ids"
-        self._opened: lmdb.Environment | None = None
+        self._opened: MappedEnvironment | None = None
 
-    def _current(self) -> lmdb.Environment:
+    def _current(self) -> MappedEnvironment:
         self._opened = _open(self._folder)  # another user of it may have begun anew
         return self._opened
 
@@ -61,12 +61,12 @@ class BatchIds:
 
     def _found(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
         environment = self._current()
-        with environment.begin() as transaction:
+        with environment.lmdb.begin() as transaction:
             known = _through(transaction)
             if known >= end:
                 return _receipts(transaction, digests)
         self._catch_up(environment, known, end)
-        with environment.begin() as transaction:
+        with environment.lmdb.begin() as transaction:
             return _receipts(transaction, digests)
 
     def add(self, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
@@ -82,7 +82,7 @@ class BatchIds:
             return
         digests = [head.digest for head in segment.heads(PREAMBLE_BYTES, segment.path.stat().st_size) if head.digest]
         try:
-            with self._current().begin(write=True) as transaction:
+            with self._current().writing() as transaction:
                 for digest in digests:
                     transaction.delete(digest)
         except HARM as error:
@@ -98,7 +98,7 @@ class BatchIds:
                 found.close()
             erase_environment(self._folder)
 
-    def _catch_up(self, environment: lmdb.Environment, known: LogPosition, end: LogPosition) -> None:
+    def _catch_up(self, environment: MappedEnvironment, known: LogPosition, end: LogPosition) -> None:
         heads = ((segment, head) for segment, head in self._heads(known, end) if head.digest)
         _add(environment, {head.digest: _location(segment, head) for segment, head in heads if head.digest}, end)
 
@@ -114,17 +114,20 @@ class BatchIds:
         self._opened = None
 
 
-def _open(directory: Path) -> lmdb.Environment:
+def _open(directory: Path) -> MappedEnvironment:
     # A process may open an environment once only. LMDB's own locks are not needed: the caller has the log's lock.
     with _OPENING:
         found = _OPEN.get(str(directory))
+        if found is not None and not found.is_current():
+            found.close()
+            found = None
         if found is None:
-            found = _OPEN[str(directory)] = open_environment(directory)
+            found = _OPEN[str(directory)] = MappedEnvironment(directory)
         return found
 
 
-def _add(environment: lmdb.Environment, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
-    with environment.begin(write=True) as transaction:
+def _add(environment: MappedEnvironment, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
+    with environment.lmdb.begin(write=True) as transaction:
         for digest, location in locations.items():
             numbers = location.segment, location.offset, location.row, location.rows
             transaction.put(digest, _sealed(digest, numbers))

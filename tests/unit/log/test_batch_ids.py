@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -232,3 +234,28 @@ def test_ids_of_an_older_version_are_known(tmp_path: Path, monkeypatch: pytest.M
     assert [each.is_duplicate for each in appender.append(entries)] == [True] * 10 + [False] * 10
     assert all(each.is_duplicate for each in appender.append(entries))
     appender.close()
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "halved": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "one page": lambda file: os.truncate(file, PAGE),
+    "empty": lambda file: os.truncate(file, 0),
+    "removed": lambda file: file.unlink(),
+    "without a folder": lambda file: shutil.rmtree(file.parent),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_ids_that_are_cut_while_a_process_uses_them_are_read_again(tmp_path: Path, loss: str) -> None:
+    def batch(numbers: range) -> list[Entry]:
+        return [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in numbers]
+
+    directory = directory_of(tmp_path, "w", "e")
+    appender, other = Appender(directory), Appender(directory)
+    appender.append(batch(range(500)))
+    LOSSES[loss](directory / "ids" / "data.mdb")
+    assert [each.is_duplicate for each in other.append(batch(range(400, 600)))] == [True] * 100 + [False] * 100
+    assert all(each.is_duplicate for each in appender.append(batch(range(600))))
+    for each in (appender, other):
+        each.close()
+    assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 600
