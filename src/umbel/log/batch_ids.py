@@ -1,9 +1,9 @@
 """Index of batch ids in an ingest log, for deduplication of repeated POSTs.
 
-An LMDB environment beside the segments maps the digest of each id to its record. It is written after the record is
-durable and stores the position up to which it covers the log, so after a crash it reads the remaining records, and all of
-them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send no ids has no such
-directory.
+An LMDB environment beside the segments maps the digest of each id to its record, and has the identity of the log. It is written
+after the record is durable and stores the position up to which it covers the log, so after a crash it reads the remaining
+records, and all of them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send
+no ids has no such directory.
 
 Each entry has a checksum of its own. An id that is not found lies between two entries that are whole and in order: one of which
 a bit has flipped would be beside it, or out of order there.
@@ -15,6 +15,7 @@ import logging
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 from zlib import crc32
@@ -23,10 +24,12 @@ import lmdb
 
 from umbel.log.environments import HARM, MappedEnvironment, erase_environment
 from umbel.log.records import Head, Receipt
-from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
+from umbel.log.segments import ANY_LOG, ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
 
 _LOCATION, _SEALED = struct.Struct("<QQQI"), struct.Struct("<QQQII")
-_THROUGH = b"through"
+_RESIDUE = 0x2144DF1C
+"""The CRC-32 of anything that its own CRC-32 follows."""
+_THROUGH, _LOG = b"through", b"log"
 Location = tuple[int, int, int, int]
 """Segment, offset and row of a record, and how many rows it has."""
 _OPENING = threading.Lock()
@@ -42,8 +45,28 @@ class BatchIds:
         self._opened: MappedEnvironment | None = None
 
     def _current(self) -> MappedEnvironment:
-        self._opened = _open(self._folder)  # another user of it may have begun anew
+        before, self._opened = self._opened, _open(self._folder)  # another user of it may have begun anew
+        if self._opened is not before:
+            self._check_log(self._opened)
         return self._opened
+
+    def _check_log(self, environment: MappedEnvironment) -> None:
+        """Note whose ids these are, or refuse those of another log.
+
+        Raises:
+            ValueError: they are of another one.
+        """
+        segments = segments_in(self._directory)
+        log = segments[-1].log() if segments else None
+        if log in (None, 0, ANY_LOG):  # not known
+            return
+        with environment.lmdb.begin() as transaction:
+            stored = transaction.get(_LOG)
+        if stored is not None and _opened(_LOG, stored)[0] != log:
+            raise ValueError("they are those of another log")
+        if stored is None:
+            with suppress(lmdb.DiskError, lmdb.MapFullError), environment.writing() as transaction:
+                transaction.put(_LOG, _sealed(_LOG, (log, 0, 0, 0)))
 
     def find(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
         """Return the earlier record of each digest that has one.
@@ -159,15 +182,17 @@ def _opened(key: bytes, stored: bytes | memoryview) -> Location:
     """Return the location stored with a key.
 
     Raises:
-        ValueError: the checksum does not match; older versions of umbel wrote none.
+        ValueError: the checksum does not match.
     """
-    if len(stored) == _LOCATION.size:
-        older: Location = _LOCATION.unpack(stored)
-        return older
-    segment, offset, row, rows, checksum = _SEALED.unpack(stored)
-    if crc32(stored[: _LOCATION.size], crc32(key)) != checksum:
+    _check(key, stored)
+    location: Location = _LOCATION.unpack_from(stored)
+    return location
+
+
+def _check(key: bytes, stored: bytes | memoryview) -> None:
+    """Compare an entry with its checksum; older versions of umbel wrote none."""
+    if crc32(stored, crc32(key)) != _RESIDUE and len(stored) != _LOCATION.size:
         raise ValueError("an entry does not match its checksum")
-    return segment, offset, row, rows
 
 
 def _entry(cursor: lmdb.Cursor, digest: bytes) -> Location | None:
@@ -179,14 +204,14 @@ def _entry(cursor: lmdb.Cursor, digest: bytes) -> Location | None:
     is_before_another = cursor.set_range(digest)
     if is_before_another:
         key = bytes(cursor.key())
-        location = _opened(key, cursor.value())
         if key == digest:
-            return location
+            return _opened(key, cursor.value())
+        _check(key, cursor.value())
         if key < digest:
             raise ValueError("entries are not in order")
     if cursor.prev() if is_before_another else cursor.last():
         key = bytes(cursor.key())
-        _opened(key, cursor.value())
+        _check(key, cursor.value())
         if key >= digest:
             raise ValueError("entries are not in order")
     return None

@@ -259,3 +259,17 @@ def test_ids_that_are_cut_while_a_process_uses_them_are_read_again(tmp_path: Pat
     for each in (appender, other):
         each.close()
     assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 600
+
+
+def test_ids_of_another_log_are_not_used(tmp_path: Path) -> None:
+    def log(name: str, numbers: range) -> Appender:
+        appender = Appender(directory_of(tmp_path, "w", name))
+        appender.append([Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in numbers])
+        return appender
+
+    for each in (log("mine", range(100)), log("other", range(50, 300))):
+        each.close()
+    mine, other = (directory_of(tmp_path, "w", name) / "ids" / "data.mdb" for name in ("mine", "other"))
+    shutil.copyfile(other, mine)
+    log("mine", range(200)).close()
+    assert len(payloads(IngestReader(tmp_path, "w", "mine"))) == 200
