@@ -19,6 +19,7 @@ HARM = (
     lmdb.BadTxnError,
     lmdb.PanicError,
     lmdb.VersionMismatchError,
+    lmdb.MapResizedError,
     ValueError,
     struct.error,
 )

@@ -145,12 +145,24 @@ def test_erased_rows_and_lost_records_are_no_other_rows(tmp_path: Path) -> None:
 
 
 PAGE = 4096
+LAST_PAGE = 136 + 7
+"""Where a file says how many pages it has: the highest byte of that number."""
+
+
+def with_more_pages(data: bytes) -> bytes:
+    changed = bytearray(data)
+    changed[LAST_PAGE] ^= 64
+    changed[PAGE + LAST_PAGE] ^= 64
+    return bytes(changed)
+
+
 HARMS: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda data: data[: len(data) // 2],
     "empty": lambda _: b"",
     "garbage": lambda data: b"garbage!" * (len(data) // 8),
     "overwritten": lambda data: data[: 2 * PAGE] + b"garbage!" * ((len(data) - 2 * PAGE) // 8),
     "zeroed": lambda data: data[: 2 * PAGE] + bytes(len(data) - 2 * PAGE),
+    "with more pages": with_more_pages,
 }
 
 
