@@ -1,9 +1,12 @@
 """Index of batch ids in an ingest log, for deduplication of repeated POSTs.
 
-An LMDB environment beside the segments maps the digest of each id to its record. It is written after the record is
-durable and stores the position up to which it covers the log, so after a crash it reads the remaining records, and all of
-them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send no ids has no such
-directory.
+An LMDB environment beside the segments maps the digest of each id to its record, and has the identity of the log. It is written
+after the record is durable and stores the position up to which it covers the log, so after a crash it reads the remaining
+records, and all of them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send
+no ids has no such directory.
+
+Each entry has a checksum of its own. An id that is not found lies between two entries that are whole and in order: one of which
+a bit has flipped would be beside it, or out of order there.
 """
 
 from __future__ import annotations
@@ -12,19 +15,25 @@ import logging
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 import lmdb
 
-from umbel.log.environments import HARM, erase_environment, open_environment
+from umbel.log.environments import HARM, MappedEnvironment, erase_environment
 from umbel.log.records import Head, Receipt
-from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
+from umbel.log.segments import ANY_LOG, ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
 
-_LOCATION = struct.Struct("<QQQI")
-_THROUGH = b"through"
+_LOCATION, _SEALED = struct.Struct("<QQQI"), struct.Struct("<QQQII")
+_RESIDUE = 0x2144DF1C
+"""The CRC-32 of anything that its own CRC-32 follows."""
+_THROUGH, _LOG = b"through", b"log"
+Location = tuple[int, int, int, int]
+"""Segment, offset and row of a record, and how many rows it has."""
 _OPENING = threading.Lock()
-_OPEN: WeakValueDictionary[str, lmdb.Environment] = WeakValueDictionary()
+_OPEN: WeakValueDictionary[str, MappedEnvironment] = WeakValueDictionary()
 _log = logging.getLogger("umbel.log")
 
 
@@ -33,12 +42,31 @@ class BatchIds:
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._folder = directory, directory / "ids"
-        self._opened: lmdb.Environment | None = None
+        self._opened: MappedEnvironment | None = None
 
-    @property
-    def _environment(self) -> lmdb.Environment:
-        self._opened = _open(self._folder)  # another user of it may have begun anew
+    def _current(self) -> MappedEnvironment:
+        before, self._opened = self._opened, _open(self._folder)  # another user of it may have begun anew
+        if self._opened is not before:
+            self._check_log(self._opened)
         return self._opened
+
+    def _check_log(self, environment: MappedEnvironment) -> None:
+        """Note whose ids these are, or refuse those of another log.
+
+        Raises:
+            ValueError: they are of another one.
+        """
+        segments = segments_in(self._directory)
+        log = segments[-1].log() if segments else None
+        if log in (None, 0, ANY_LOG):  # not known
+            return
+        with environment.lmdb.begin() as transaction:
+            stored = transaction.get(_LOG)
+        if stored is not None and _opened(_LOG, stored)[0] != log:
+            raise ValueError("they are those of another log")
+        if stored is None:
+            with suppress(lmdb.DiskError, lmdb.MapFullError), environment.writing() as transaction:
+                transaction.put(_LOG, _sealed(_LOG, (log, 0, 0, 0)))
 
     def find(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
         """Return the earlier record of each digest that has one.
@@ -55,17 +83,21 @@ class BatchIds:
             return self._found(end, requested)
 
     def _found(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
-        self._catch_up(end)
-        with self._environment.begin() as transaction:
-            found = {digest: transaction.get(digest) for digest in digests}
-        return {digest: _receipt(location) for digest, location in found.items() if location is not None}
+        environment = self._current()
+        with environment.lmdb.begin() as transaction:
+            known = _through(transaction)
+            if known >= end:
+                return _receipts(transaction, digests)
+        self._catch_up(environment, known, end)
+        with environment.lmdb.begin() as transaction:
+            return _receipts(transaction, digests)
 
     def add(self, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
         """Store the records of ids, and the position through which the index is complete."""
-        with self._environment.begin(write=True) as transaction:
-            for digest, location in locations.items():
-                transaction.put(digest, _LOCATION.pack(location.segment, location.offset, location.row, location.rows))
-            transaction.put(_THROUGH, _LOCATION.pack(through.segment, through.offset, through.row, 0))
+        try:
+            _add(self._opened or self._current(), locations, through)
+        except HARM as error:
+            self._begin_anew(error)
 
     def forget(self, segment: Segment) -> None:
         """Delete the ids of records in a segment that is about to be deleted."""
@@ -73,7 +105,7 @@ class BatchIds:
             return
         digests = [head.digest for head in segment.heads(PREAMBLE_BYTES, segment.path.stat().st_size) if head.digest]
         try:
-            with self._environment.begin(write=True) as transaction:
+            with self._current().writing() as transaction:
                 for digest in digests:
                     transaction.delete(digest)
         except HARM as error:
@@ -89,13 +121,9 @@ class BatchIds:
                 found.close()
             erase_environment(self._folder)
 
-    def _catch_up(self, end: LogPosition) -> None:
-        with self._environment.begin() as transaction:
-            stored = transaction.get(_THROUGH)
-        known = LogPosition(*_LOCATION.unpack(stored)[:3]) if stored else ORIGIN
-        if known < end:
-            heads = ((segment, head) for segment, head in self._heads(known, end) if head.digest)
-            self.add({head.digest: _location(segment, head) for segment, head in heads if head.digest}, end)
+    def _catch_up(self, environment: MappedEnvironment, known: LogPosition, end: LogPosition) -> None:
+        heads = ((segment, head) for segment, head in self._heads(known, end) if head.digest)
+        _add(environment, {head.digest: _location(segment, head) for segment, head in heads if head.digest}, end)
 
     def _heads(self, begin: LogPosition, end: LogPosition) -> Iterator[tuple[Segment, Head]]:
         for segment in segments_in(self._directory):
@@ -109,19 +137,81 @@ class BatchIds:
         self._opened = None
 
 
-def _open(directory: Path) -> lmdb.Environment:
+def _open(directory: Path) -> MappedEnvironment:
     # A process may open an environment once only. LMDB's own locks are not needed: the caller has the log's lock.
     with _OPENING:
         found = _OPEN.get(str(directory))
+        if found is not None and not found.is_current():
+            found.close()
+            found = None
         if found is None:
-            found = _OPEN[str(directory)] = open_environment(directory)
+            found = _OPEN[str(directory)] = MappedEnvironment(directory)
         return found
+
+
+def _add(environment: MappedEnvironment, locations: Mapping[bytes, Receipt], through: LogPosition) -> None:
+    with environment.lmdb.begin(write=True) as transaction:
+        for digest, location in locations.items():
+            numbers = location.segment, location.offset, location.row, location.rows
+            transaction.put(digest, _sealed(digest, numbers))
+        transaction.put(_THROUGH, _sealed(_THROUGH, (through.segment, through.offset, through.row, 0)))
 
 
 def _location(segment: Segment, head: Head) -> Receipt:
     return Receipt(segment.number, head.offset, head.row, head.rows)
 
 
-def _receipt(location: bytes) -> Receipt:
-    segment, offset, row, rows = _LOCATION.unpack(location)
-    return Receipt(segment, offset, row, rows, is_duplicate=True)
+def _through(transaction: lmdb.Transaction) -> LogPosition:
+    """Return the position up to which the log is covered."""
+    stored = transaction.get(_THROUGH)
+    return LogPosition(*_opened(_THROUGH, stored)[:3]) if stored else ORIGIN
+
+
+def _receipts(transaction: lmdb.Transaction, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
+    cursor = transaction.cursor()
+    found = {digest: _entry(cursor, digest) for digest in digests}
+    return {digest: Receipt(*location, is_duplicate=True) for digest, location in found.items() if location}
+
+
+def _sealed(key: bytes, location: Location) -> bytes:
+    """Return what is stored with a key: a location, and a checksum of both."""
+    return _SEALED.pack(*location, crc32(_LOCATION.pack(*location), crc32(key)))
+
+
+def _opened(key: bytes, stored: bytes | memoryview) -> Location:
+    """Return the location stored with a key.
+
+    Raises:
+        ValueError: the checksum does not match.
+    """
+    _check(key, stored)
+    location: Location = _LOCATION.unpack_from(stored)
+    return location
+
+
+def _check(key: bytes, stored: bytes | memoryview) -> None:
+    """Compare an entry with its checksum; older versions of umbel wrote none."""
+    if crc32(stored, crc32(key)) != _RESIDUE and len(stored) != _LOCATION.size:
+        raise ValueError("an entry does not match its checksum")
+
+
+def _entry(cursor: lmdb.Cursor, digest: bytes) -> Location | None:
+    """Return the location stored with a digest, None where there is none.
+
+    Raises:
+        ValueError: an entry where it would be is damaged.
+    """
+    is_before_another = cursor.set_range(digest)
+    if is_before_another:
+        key = bytes(cursor.key())
+        if key == digest:
+            return _opened(key, cursor.value())
+        _check(key, cursor.value())
+        if key < digest:
+            raise ValueError("entries are not in order")
+    if cursor.prev() if is_before_another else cursor.last():
+        key = bytes(cursor.key())
+        _check(key, cursor.value())
+        if key >= digest:
+            raise ValueError("entries are not in order")
+    return None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import finalize
 
 import lmdb
 
@@ -15,15 +19,17 @@ HARM = (
     lmdb.BadTxnError,
     lmdb.PanicError,
     lmdb.VersionMismatchError,
+    lmdb.MapResizedError,
     ValueError,
     struct.error,
 )
 """Errors of damaged environments; those of a full disk, for instance, are not among them."""
 _MAP_BYTES = 1 << 38
+_META_PAGES = 2
 
 
-def open_environment(folder: Path, tables: int = 0) -> lmdb.Environment:
-    """Open an environment, or make one.
+class MappedEnvironment:
+    """An open environment, and its file, which is mapped.
 
     LMDB's own locks are not used: the caller sees to it that one process writes at a time, and none reads meanwhile.
 
@@ -32,14 +38,47 @@ def open_environment(folder: Path, tables: int = 0) -> lmdb.Environment:
         tables: how many named ones it may have.
 
     Raises:
-        HARM: the file is damaged, or was cut: reading behind its end would kill the process.
+        HARM: the file is damaged, or was cut.
     """
-    environment = lmdb.open(str(folder), map_size=_MAP_BYTES, max_dbs=tables, lock=False)
-    pages, size = environment.info()["last_pgno"] + 1, environment.stat()["psize"]
-    if pages > 2 and (folder / "data.mdb").stat().st_size < pages * size:
-        environment.close()
-        raise ValueError(f"the file in {folder} was cut")
-    return environment
+
+    def __init__(self, folder: Path, tables: int = 0) -> None:
+        self.lmdb = lmdb.open(str(folder), map_size=_MAP_BYTES, max_dbs=tables, lock=False)
+        self._folder, self._page = folder, self.lmdb.stat()["psize"]
+        self._file = os.open(folder / "data.mdb", os.O_RDWR | os.O_CLOEXEC)
+        self._closing = finalize(self, os.close, self._file)
+        try:
+            self.is_current()
+        except ValueError:
+            self.close()
+            raise
+
+    def is_current(self) -> bool:
+        """Return False if the file was deleted, as by a process that has begun anew.
+
+        Raises:
+            ValueError: the file was cut: reading behind its end would kill the process.
+        """
+        found = os.fstat(self._file)
+        if found.st_nlink and (found.st_size < _META_PAGES * self._page or found.st_size < self._extent()):
+            raise ValueError(f"the file in {self._folder} was cut")
+        return found.st_nlink > 0
+
+    def _extent(self) -> int:
+        return int(self.lmdb.info()["last_pgno"] + 1) * self._page
+
+    @contextmanager
+    def writing(self) -> Iterator[lmdb.Transaction]:
+        """Write in a transaction, which is committed at the end of the block."""
+        with self.lmdb.begin(write=True) as transaction:
+            yield transaction
+        if os.fstat(self._file).st_size < self._extent():  # the last pages may be free, and were not written
+            with suppress(OSError):
+                os.truncate(self._file, self._extent())
+
+    def close(self) -> None:
+        """Close it; the file stays."""
+        self.lmdb.close()
+        self._closing()
 
 
 def erase_environment(folder: Path) -> None:

@@ -104,8 +104,8 @@ class LiveJob:
         if older := checkpoint.is_catalog_older(*parts):
             text = f"the catalog may be an older copy: {older}; commits and erasures since then are not known"
             report_warning(self._deployment.catalog, text)
-        if checkpoint.is_lost(*parts):
-            text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(*parts)}"
+        if loss := checkpoint.loss(*parts):
+            text = f"{loss}; it was written again, after batch {checkpoint.write(*parts)}"
             report_warning(self._deployment.catalog, text)
         checkpoint.discard_unbegun(*parts)
         last = self._deployment.catalog.progress(JOB, sys.maxsize)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,3 +62,15 @@ def test_a_damaged_file_is_an_error_and_no_crash(tmp_path: Path, content: bytes 
         erase_environment(tmp_path / "seen")
         with opened(tmp_path / "seen") as seen:
             assert seen.known(["1"]) == set()
+
+
+@pytest.mark.parametrize("size", [None, 0, 8192])
+def test_a_file_that_is_cut_while_it_is_used_is_an_error_and_no_crash(tmp_path: Path, size: int | None) -> None:
+    with opened(tmp_path) as seen:
+        seen.add(map(str, range(10_000)), 1, 0.0)
+        if size is None:
+            (tmp_path / "data.mdb").unlink()
+        else:
+            os.truncate(tmp_path / "data.mdb", size)
+        with pytest.raises(HARM):
+            seen.known(["1"])

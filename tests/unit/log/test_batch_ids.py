@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from umbel.errors import Transient
+from umbel.log import batch_ids
 from umbel.log.appender import INDEX_BYTES, Appender
 from umbel.log.batch_ids import BatchIds
 from umbel.log.ingest import IngestLog
@@ -142,12 +145,24 @@ def test_erased_rows_and_lost_records_are_no_other_rows(tmp_path: Path) -> None:
 
 
 PAGE = 4096
+LAST_PAGE = 136 + 7
+"""Where a file says how many pages it has: the highest byte of that number."""
+
+
+def with_more_pages(data: bytes) -> bytes:
+    changed = bytearray(data)
+    changed[LAST_PAGE] ^= 64
+    changed[PAGE + LAST_PAGE] ^= 64
+    return bytes(changed)
+
+
 HARMS: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda data: data[: len(data) // 2],
     "empty": lambda _: b"",
     "garbage": lambda data: b"garbage!" * (len(data) // 8),
     "overwritten": lambda data: data[: 2 * PAGE] + b"garbage!" * ((len(data) - 2 * PAGE) // 8),
     "zeroed": lambda data: data[: 2 * PAGE] + bytes(len(data) - 2 * PAGE),
+    "with more pages": with_more_pages,
 }
 
 
@@ -191,3 +206,82 @@ def test_segments_expire_where_the_ids_are_damaged(tmp_path: Path, harm: str) ->
         True,
     ]
     appender.close()
+
+
+FLIPS = {"the first byte of an id": (0, 128), "its last byte": (15, 1), "its segment": (16, 2), "its row": (32, 1)}
+"""Places after the beginning of an id, and bits of them."""
+
+
+@pytest.mark.parametrize("place", FLIPS)
+def test_a_flipped_bit_lets_no_repeated_batch_in(tmp_path: Path, place: str) -> None:
+    entries = [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in range(500)]
+    directory, (byte, bit) = directory_of(tmp_path, "w", "e"), FLIPS[place]
+    appender = Appender(directory)
+    appender.append(entries)
+    appender.close()
+    file = directory / "ids" / "data.mdb"
+    whole = file.read_bytes()
+    for number in range(0, 500, 50):
+        digest, data = digest_of(f"{number}"), bytearray(whole)
+        at = data.find(digest)
+        assert at > 0
+        while at > 0:  # parents of pages have some, too
+            data[at + byte] ^= bit
+            at = data.find(digest, at + 1)
+        file.write_bytes(data)
+        appender = Appender(directory)
+        receipts = appender.append(entries)
+        appender.close()
+        assert [receipt.row for receipt in receipts if receipt.is_duplicate] == [*range(500)]
+    assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 500
+
+
+def test_ids_of_an_older_version_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in range(20)]
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.log.batch_ids._sealed", lambda _, location: batch_ids._LOCATION.pack(*location))
+        appender.append(entries[:10])
+    assert [each.is_duplicate for each in appender.append(entries)] == [True] * 10 + [False] * 10
+    assert all(each.is_duplicate for each in appender.append(entries))
+    appender.close()
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "halved": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "one page": lambda file: os.truncate(file, PAGE),
+    "empty": lambda file: os.truncate(file, 0),
+    "removed": lambda file: file.unlink(),
+    "without a folder": lambda file: shutil.rmtree(file.parent),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_ids_that_are_cut_while_a_process_uses_them_are_read_again(tmp_path: Path, loss: str) -> None:
+    def batch(numbers: range) -> list[Entry]:
+        return [Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in numbers]
+
+    directory = directory_of(tmp_path, "w", "e")
+    appender, other = Appender(directory), Appender(directory)
+    appender.append(batch(range(500)))
+    LOSSES[loss](directory / "ids" / "data.mdb")
+    assert [each.is_duplicate for each in other.append(batch(range(400, 600)))] == [True] * 100 + [False] * 100
+    assert all(each.is_duplicate for each in appender.append(batch(range(600))))
+    for each in (appender, other):
+        each.close()
+    assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 600
+
+
+def test_ids_of_another_log_are_not_used(tmp_path: Path) -> None:
+    def log(name: str, numbers: range) -> Appender:
+        appender = Appender(directory_of(tmp_path, "w", name))
+        appender.append([Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}")) for number in numbers])
+        return appender
+
+    for each in (log("mine", range(100)), log("other", range(50, 300))):
+        each.close()
+    mine, other = (directory_of(tmp_path, "w", name) / "ids" / "data.mdb" for name in ("mine", "other"))
+    shutil.copyfile(other, mine)
+    log("mine", range(200)).close()
+    assert len(payloads(IngestReader(tmp_path, "w", "mine"))) == 200

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from umbel.errors import Transient
-from umbel.log.environments import HARM, erase_environment, open_environment
+from umbel.log.environments import HARM, MappedEnvironment, erase_environment
 
 BUCKET = 1800.0
 """Seconds of reading after which ids go to another table."""
@@ -33,13 +33,13 @@ class SeenIds:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._environment = open_environment(folder, tables=BUCKETS * 4)
-        with self._environment.begin() as transaction:
+        self._environment = MappedEnvironment(folder, tables=BUCKETS * 4)
+        with self._environment.lmdb.begin() as transaction:
             stored = transaction.get(_META)
             names = [bytes(key) for key, _ in transaction.cursor() if key != _META]
         self.is_new = stored is None
         self._clock, self.part = _CLOCK.unpack(stored) if stored else (0.0, 0)
-        self._tables = {name: self._environment.open_db(name) for name in names}
+        self._tables = {name: self._environment.lmdb.open_db(name) for name in names}
 
     part: int
     """The last part whose ids are among these."""
@@ -48,7 +48,8 @@ class SeenIds:
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Return those of some ids that are there."""
-        with self._environment.begin() as transaction:
+        self._check()
+        with self._environment.lmdb.begin() as transaction:
             tables = sorted(self._tables.items(), reverse=True)
             found = ((each, each.encode()) for each in ids)
             return {
@@ -63,12 +64,13 @@ class SeenIds:
             part: the last part that has any of them.
             elapsed: seconds of reading since the last call.
         """
+        self._check()
         clock = self._clock + elapsed
         name = b"%012d" % int(clock // BUCKET)
         if name not in self._tables:
-            self._tables[name] = self._environment.open_db(name)
+            self._tables[name] = self._environment.lmdb.open_db(name)
         old = sorted(self._tables)[:-BUCKETS]
-        with self._environment.begin(write=True) as transaction:
+        with self._environment.writing() as transaction:
             for each in ids:
                 transaction.put(each.encode(), b"", db=self._tables[name])
             for table in old:
@@ -77,6 +79,10 @@ class SeenIds:
         for table in old:
             del self._tables[table]
         self._clock, self.part = clock, max(part, self.part)
+
+    def _check(self) -> None:
+        if not self._environment.is_current():
+            raise ValueError("their file was deleted")
 
     def close(self) -> None:
         """Close the tables."""

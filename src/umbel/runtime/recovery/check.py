@@ -111,10 +111,10 @@ def _checkpoint(deployment: Deployment) -> Iterator[CheckFinding]:
     parts = deployment.catalog, deployment.directory
     if older := checkpoint.is_catalog_older(*parts):
         yield CheckFinding("catalog", older, "commits, erasures, tokens and dead letters since then", BACKUP)
-    if checkpoint.is_lost(*parts):
+    if loss := checkpoint.loss(*parts):
         yield CheckFinding(
             "checkpoint",
-            "the checkpoint of Spark is missing; the catalog knows the last finished batch",
+            f"{loss}; the catalog knows the last finished batch",
             mend=lambda: f"written again, after batch {checkpoint.write(*parts)}",
         )
 

@@ -22,6 +22,8 @@ from umbel.state.stored_json import parse_stored
 
 PLAN = "offset"
 """The number of the plan, as the source of the query names it."""
+OLDER_PLAN = "plan"
+"""The same in checkpoints of earlier versions of umbel, which the query of this one cannot read."""
 _MAGIC = int.from_bytes(b"crc\0")
 
 
@@ -30,14 +32,31 @@ def folder_of(directory: Path) -> Path:
     return directory / "checkpoint" / JOB
 
 
-def is_lost(catalog: Catalog, directory: Path) -> bool:
-    """Return whether batches have finished, and there is no readable checkpoint that has them."""
-    last = catalog.progress(JOB, sys.maxsize)
+def loss(catalog: Catalog, directory: Path) -> str:
+    """Return why a worker cannot resume from the checkpoint, empty where it can.
+
+    Where no batch has finished it needs none.
+    """
+    last, folder = catalog.progress(JOB, sys.maxsize), folder_of(directory)
     if last is None:
-        return False
-    folder = folder_of(directory)
+        return ""
     number = _last(folder)  # Spark writes it before the batch
-    return number is None or number < last.number or not _is_sound(folder, number, last.number, last.state.get("plan"))
+    if number is None:
+        return "the checkpoint is missing"
+    if number < last.number:
+        return f"the checkpoint ends with batch {number}, and batch {last.number} has finished"
+    if _is_sound(folder, number, last.number, last.state.get("plan")):
+        return ""
+    return (
+        "an earlier version of umbel wrote the checkpoint" if _is_older(folder, number) else "the checkpoint is damaged"
+    )
+
+
+def _is_older(folder: Path, number: int) -> bool:
+    try:
+        return OLDER_PLAN in parse_stored(_checked(folder / "offsets" / str(number)).splitlines()[-1])
+    except (OSError, ValueError, TypeError, IndexError, struct.error):
+        return False
 
 
 def is_catalog_older(catalog: Catalog, directory: Path) -> str:

@@ -51,7 +51,11 @@ def add_sums(path: Path) -> None:
 
 
 def is_lost(shop: Shop) -> bool:
-    return checkpoint.is_lost(shop.deployed.deployment.catalog, shop.folder / "umbel")
+    return bool(loss(shop))
+
+
+def loss(shop: Shop) -> str:
+    return checkpoint.loss(shop.deployed.deployment.catalog, shop.folder / "umbel")
 
 
 def flip(path: Path) -> None:
@@ -113,3 +117,18 @@ def test_an_older_catalog_is_found(shop: Shop, tmp_path: Path) -> None:
         assert "its last finished batch is 2, and batch 4 has begun" in checkpoint.is_catalog_older(
             older, place.directory
         )
+
+
+def test_why_a_checkpoint_is_written_again_is_said(shop: Shop) -> None:
+    *_, last = offsets(shop)
+    whole = last.read_bytes()
+    last.with_name(f".{last.name}.crc").unlink()
+    last.write_bytes(whole.replace(b'"offset"', b'"plan"'))  # as versions before wrote it
+    assert loss(shop) == "an earlier version of umbel wrote the checkpoint"
+    assert [each.text.split(";")[0] for each in check(shop.deployed.deployment)] == [loss(shop)]
+    last.write_bytes(whole[:-9])
+    assert loss(shop) == "the checkpoint is damaged"
+    last.unlink()
+    assert loss(shop) == "the checkpoint ends with batch 1, and batch 2 has finished"
+    shutil.rmtree(folder(shop))
+    assert loss(shop) == "the checkpoint is missing"
