@@ -12,7 +12,7 @@ from umbel.api.field import Field, FieldOptions
 from umbel.errors import ErrorCollector, InvalidType, InvalidValue, raise_all
 from umbel.operators.columns import check_reserved, quoted
 from umbel.types.annotations import from_annotation, to_annotation
-from umbel.types.class_body import annotations_of, declared_with, fields_in
+from umbel.types.class_body import annotations_of, check_annotated, declared_with, fields_in
 from umbel.types.dtypes import Date, Datetime, DType
 from umbel.types.schema import Schema
 
@@ -25,6 +25,7 @@ def fields_of(cls: type, where: str, text: ClassText) -> tuple[Field, ...]:
     Raises:
         UmbelError: a name or type is not allowed.
     """
+    check_annotated(cls, FieldOptions, f"dataset '{cls.__name__}'", where, "uid: int = field(key=True)")
     annotations, names = annotations_of(cls)
     annotations = fields_in(annotations)
     check_names(cls.__name__, list(annotations), text)

@@ -22,7 +22,15 @@ from umbel.definitions.records import ExtractorDefinition, FeaturesetDefinition,
 from umbel.errors import ErrorCollector, InvalidType, InvalidValue, NotSupported, did_you_mean, raise_all
 from umbel.functions.fingerprint import fingerprint
 from umbel.types.annotations import from_annotation, to_annotation
-from umbel.types.class_body import annotations_of, as_attribute, declared_with, fields_in, members_of, other_members_of
+from umbel.types.class_body import (
+    annotations_of,
+    as_attribute,
+    check_annotated,
+    declared_with,
+    fields_in,
+    members_of,
+    other_members_of,
+)
 
 RESERVED = frozenset({"fqn_", "dtype", "featureset_name", "featureset", "extractor", "extractors", "features"})
 
@@ -180,6 +188,9 @@ def _featureset(cls: type, body: FeaturesetBody, where: str) -> Featureset:
 
 def _body(cls: type, frame: FrameType, where: str) -> FeaturesetBody:
     text = read_class(cls.__name__, where)
+    check_annotated(
+        cls, FeatureOptions, f"featureset '{cls.__name__}'", where, "age: int = feature(User.age, default=0)"
+    )
     annotations, names = annotations_of(cls)
     annotations = fields_in(annotations)
     title = f"featureset '{cls.__name__}': names not allowed"

@@ -73,6 +73,9 @@ class Grouped(Generic[Rows]):
                 hint="what follows groupby is aggregate, first or latest",
             )
 
+    def __repr__(self) -> str:
+        return f"groupby({', '.join(map(repr, self.keys))})"
+
     def first(self) -> Rows:
         """Return the earliest row of each group."""
         self._check_no_window("first")

@@ -98,6 +98,12 @@ class Node:
         def __getattr__(self, name: str) -> Callable[..., Node]:
             return self._registered(name)
 
+        def __getitem__(self, column: object) -> Any:
+            raise InvalidType(
+                f"pipeline '{self.building.pipeline}': its rows are no pandas frame, so there is no [{column!r:.80}]",
+                hint='filter(col("n") > 1) for rows, select("n") for columns, col("n") in expressions',
+            )
+
     def _registered(self, name: str) -> Callable[..., Self]:
         """Return the method that adds a registered operator.
 

@@ -15,7 +15,7 @@ from umbel.api.metadata import meta_of
 from umbel.api.node import Building, Node
 from umbel.definitions.env import Selector, selector
 from umbel.definitions.records import DatasetDefinition, Metadata, PipelineDefinition
-from umbel.errors import ErrorCollector, InvalidType, located, raise_all
+from umbel.errors import ErrorCollector, InvalidType, UmbelError, located, raise_all
 from umbel.functions.user_function import location_of
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
@@ -97,13 +97,19 @@ class Pipeline:
 
     def _run(self, subject: Dataset, nodes: Sequence[Node], building: Building) -> Node:
         with located(self.location):
-            result = self.func(subject, *nodes)
+            try:
+                result = self.func(subject, *nodes)
+            except UmbelError:
+                raise
+            except TypeError as error:  # Python's own, for arguments no operator takes, which names no pipeline
+                message = f"pipeline '{building.pipeline}': {error}"
+                raise InvalidType(message, hint="the arguments of operators are in the reference") from error
         if not isinstance(result, Node):
-            found = "nothing" if result is None else repr(result)
+            found = "nothing" if result is None else f"{result!r:.80}"
             raise InvalidType(
                 f"pipeline '{building.pipeline}' must return a dataset, it returns {found}",
                 where=self.location,
-                hint="return what the operators made",
+                hint='return what the operators made; groupby("uid") needs .aggregate(...), .first() or .latest()',
             )
         return result
 

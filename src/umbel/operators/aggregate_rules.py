@@ -117,7 +117,8 @@ def _check_groupby_window(node: Aggregation, rows: Schema) -> None:
     for each in node.aggregates:
         if each.needs_instant:
             raise NotSupported(
-                f"{node.title}: {each.title} cannot go with groupby window {window}", hint="give it a window of its own"
+                f"{node.title}: {each.title} cannot go with groupby window {window}",
+                hint="leave the window of the groupby out, and give each aggregate one",
             )
         if each.window is not None and each.window != window:
             raise InvalidValue(

@@ -8,6 +8,8 @@ from collections.abc import Container, Iterator, Mapping
 from types import FrameType, MethodType
 from typing import Any, ClassVar, get_origin
 
+from umbel.errors import InvalidType
+
 
 def annotations_of(cls: type) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return a class's annotations, inherited ones first, and the namespace for text annotations.
@@ -32,6 +34,26 @@ def members_of(cls: type) -> dict[str, Any]:
     members = {name: value for each in _lineage(cls) for name, value in vars(each).items()}
     wrapped = (classmethod, staticmethod)
     return {name: value.__func__ if isinstance(value, wrapped) else value for name, value in members.items()}
+
+
+def check_annotated(cls: type, kind: type, subject: str, where: str, hint: str) -> None:
+    """Refuse members of a class that are declared as columns, without a type.
+
+    Args:
+        cls: the class.
+        kind: the class of what declares a column.
+        subject: the object that is made of the class.
+        where: `file:line` of it.
+        hint: how a column is declared.
+
+    Raises:
+        InvalidType: naming all of them.
+    """
+    annotations, _ = annotations_of(cls)
+    names = [name for name, value in members_of(cls).items() if isinstance(value, kind) and name not in annotations]
+    if names:
+        quoted = ", ".join(f"'{name}'" for name in names)
+        raise InvalidType(f"{subject}: {quoted} without a type", where=where, hint=hint)
 
 
 def declared_with(cls: type, name: str, default: Any) -> Any:

@@ -207,6 +207,8 @@ class oneof(Restriction):  # noqa: N801
         kinds: dict[Any, DType] = {int: Int(), str: Str()}
         if self.base not in kinds:
             raise InvalidType(f"oneof: the base type must be int or str, found {_name(self.base)}", hint=_ONEOF)
+        if not self.options:
+            raise InvalidType("oneof: there are no options", hint=_ONEOF)
         for option in self.options:
             if type(option) is not self.base:
                 message = f"oneof: option {option!r} is {_name(type(option))}, expected {_name(self.base)}"
@@ -243,6 +245,13 @@ class between(Restriction):  # noqa: N801
                 message = f"between: {name} {bound!r} is {_name(type(bound))}, expected {_name(self.base)}"
                 raise InvalidType(message, hint=_BETWEEN)
             _check_size(f"between: {name}", of, bound)
+        excluded, lowest, highest = self.strict_min + self.strict_max, self.min, self.max
+        if self.base is int:
+            is_empty = highest - lowest < excluded
+        else:
+            is_empty = not (lowest < highest or (lowest == highest and not excluded))
+        if is_empty:
+            raise InvalidType(f"between: no value lies between {self.min!r} and {self.max!r}", hint=_BETWEEN)
         return Between(of, self.min, self.max, self.strict_min, self.strict_max)
 
 

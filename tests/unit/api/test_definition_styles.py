@@ -98,6 +98,16 @@ def test_a_cell_of_a_notebook() -> None:
     assert desc(names["Events"].uid) == "whose it is"
 
 
+def test_a_field_without_a_type_is_refused() -> None:
+    with refusal(TypeError, "dataset 'D': 'uid' without a type", "uid: int = field(key=True)"):
+
+        @dataset
+        class D:
+            uid = field(key=True)
+            x: int
+            t: datetime
+
+
 def test_annotations_and_methods_are_inherited() -> None:
     class Keyed:
         uid: int = field(key=True)

@@ -253,6 +253,15 @@ def all_at_once() -> None:
             return a
 
 
+@refused(TypeError, "featureset 'FS': 'a', 'b' without a type")
+def features_without_types() -> None:
+    @featureset
+    class FS:
+        uid: int
+        a = F(Users.age)
+        b = F(Users.age, default=0)
+
+
 @refused(ValueError, "FS", "'features' is reserved", "'dtype' is reserved")
 def reserved() -> None:
     @featureset

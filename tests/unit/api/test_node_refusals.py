@@ -11,6 +11,7 @@ from tests.unit.api.streams import FOREVER, Cities, Events, Users, built
 from tests.unit.refusals import Cases, check_refused
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, FirstK, LastK, Max, Min, Quantile, Sum
 from umbel.api.dataset import Dataset
+from umbel.errors import NotSupported
 from umbel.expr import col
 from umbel.types.windows import Hopping, Session, Tumbling
 
@@ -236,6 +237,14 @@ refuse(
     E,
     ValueError,
     "ExpDecaySum",
+)
+refuse(
+    "aggregate: decay in a groupby with a window",
+    lambda e: e.groupby("uid", window=Tumbling("1d")).aggregate(n=ExpDecaySum(of="amount", half_life="1h")),
+    E,
+    NotSupported,
+    "ExpDecaySum",
+    "leave the window of the groupby out",
 )
 refuse(
     "aggregate: along type",

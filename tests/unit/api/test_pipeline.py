@@ -1,5 +1,6 @@
 """Pipelines: what they record, and what is refused (api §2.5)."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Optional
 
@@ -196,6 +197,31 @@ def bad_env() -> None:
     @inputs(Events)
     def p(cls, events):
         return events
+
+
+def bodies(name: str, body: Callable[[Any], Any], *texts: str) -> None:
+    def define() -> None:
+        @dataset
+        class D:
+            uid: int
+            t: datetime
+
+            @pipeline
+            @inputs(Events)
+            def p(cls, events):
+                return body(events)
+
+    refused.add(name, define, TypeError, "pipeline 'D.p'", "test_pipeline.py:", *texts)
+
+
+bodies("rows by a condition", lambda e: e[e["uid"] > 1], "['uid']", "no pandas frame", 'filter(col("n") > 1)')
+bodies("rows one by one", lambda e: [*e], "no pandas frame")
+bodies("the number of rows", len, "no len()")
+bodies("two conditions", lambda e: e.filter(col("uid") > 1, col("uid") < 3), "filter()", "3 were given")
+bodies("a column of groups", lambda e: e.groupby("uid")["amount"].sum(), "not subscriptable")
+bodies("a column of first", lambda e: e.groupby("uid").first("amount"), "first()")
+bodies("groups", lambda e: e.groupby("uid", "amount"), "returns groupby('uid', 'amount')")
+bodies("no call", lambda e: e.groupby("uid").latest, "Grouped.latest of groupby('uid')", ".latest()")
 
 
 @pytest.mark.parametrize(("define", "error", "texts"), refused.found)
