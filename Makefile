@@ -34,8 +34,9 @@ demo: setup
 demo-crash: setup
 	$(BIN)/python -m examples.flights.demo --kills 10
 
+# While the servers are installed the tests are compiled: else each of the processes would compile all of them.
 test: setup $(WARM)
-	tests/servers/install
+	$(BIN)/pytest -q --collect-only > /dev/null & tests/servers/install && wait
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly" --ignore tests/house  # those are of `make check`
 
 nightly: setup $(WARM)
