@@ -100,12 +100,13 @@ def _run(settings: CollectorSettings, *, without_keys: bool) -> None:
     from umbel.collector.forwarding import check_installed
     from umbel.collector.server import collect as run
     from umbel.processes.privacy import make_private
+    from umbel.serving.policy import url_of
 
     _check_reach(settings, without_keys=without_keys)
     if settings.to is not None:
         check_installed()
     make_private(settings.directory)
-    address = f"http{'s' if settings.tls_cert else ''}://{settings.host}:{settings.port}"
+    address = url_of("https" if settings.tls_cert else "http", settings.host, settings.port)
     message = f"umbel: POST {address}/api/v1/events/STREAM; stored in {settings.directory}"
     run(settings, lambda: typer.echo(message, err=True))
 

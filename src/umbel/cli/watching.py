@@ -14,6 +14,7 @@ from rich.text import Text
 
 from umbel.cli.options import LOOPBACK
 from umbel.processes.status import read_failures, read_status
+from umbel.serving.policy import url_of
 
 if TYPE_CHECKING:
     from rich.status import Status as Spinner
@@ -62,7 +63,7 @@ class Watch:
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return f"{self._scheme}://{self._host}:{self._port}"
+        return url_of(self._scheme, self._host, self._port)
 
     def record_event(self, text: str) -> None:
         """Print a line that stays on the terminal."""

@@ -111,7 +111,8 @@ class Transform(RowWise):
         from umbel.types.pandas import from_pandas
 
         if not isinstance(made, pd.DataFrame):
-            raise InvalidType(f"expected a DataFrame, found {type(made).__name__}", hint="return the changed frame")
+            found = f"{type(made).__module__.partition('.')[0]}.{type(made).__name__}".removeprefix("builtins.")
+            raise InvalidType(f"expected a pandas.DataFrame, found {found}", hint="return the changed frame")
         self._check_columns([str(name) for name in made.columns])
         if len(made) != height:
             raise InvalidType(

@@ -21,6 +21,18 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
+def url_of(scheme: str, host: str, port: int) -> str:
+    """Return the URL of a server for clients on this machine.
+
+    Args:
+        scheme: `http` or `https`.
+        host: the address it listens on; an IPv6 address without brackets.
+        port: the port it listens on.
+    """
+    reached = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104  where it listens
+    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The access policy of a server.
@@ -55,8 +67,7 @@ class Policy:
 
     def url(self, port: int) -> str:
         """Return the server's URL for clients on this machine."""
-        host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host)  # noqa: S104  where it listens
-        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return url_of(self.scheme, self.host, port)
 
     def hand_on(self) -> None:
         """Write the policy to the environment of child processes."""

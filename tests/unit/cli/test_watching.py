@@ -63,6 +63,7 @@ def test_a_terminal_gets_a_line(server: Served, port: int) -> None:
     assert "rows/s" in line
     assert "dead letter" in line
     assert watch.url == f"http://{HOST}:{port}"
+    assert Watch(server.deployment, "::1", port, "https").url == f"https://[::1]:{port}"
 
 
 def test_a_failure_to_look_ends_nothing(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

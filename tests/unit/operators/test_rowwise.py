@@ -220,6 +220,7 @@ FAILING: list[tuple[type[Operator], dict[str, Any], str]] = [
     (Assign, {"columns": (assigned("c", int, lambda df: df["s"]),)}, ASSIGN + ".*an integer dtype for int, found"),
     (Assign, {"columns": (assigned("c", int, col("a") // 0),)}, ASSIGN),
     (Transform, {"function": UserFunction(lambda df: 1)}, TRANSFORM + ".*DataFrame, found int"),
+    (Transform, {"function": UserFunction(lambda df: pl.DataFrame())}, "a pandas.DataFrame, found polars.DataFrame"),
     (Transform, {"function": UserFunction(lambda df: df.head(1))}, "as many rows as came in, 4, found 1"),
 ]
 
