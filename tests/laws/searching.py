@@ -13,7 +13,11 @@ from umbel.state.runs import points
 
 @contextmanager
 def searching(*, together: bool) -> Iterator[None]:
-    """Search for keys together in a block, as for many, or one by one."""
+    """Search for keys together in a block, or one by one and gather their rows, as for many."""
     most = 0 if together else POINT_LOOKUP_ROWS
-    with patch.object(points, "ONE_BY_ONE", most), patch.object(point_lookup, "ONE_BY_ONE", most):
+    with (
+        patch.object(points, "ONE_BY_ONE", most),
+        patch.object(points, "BY_SLICES", 1),
+        patch.object(point_lookup, "ONE_BY_ONE", most),
+    ):
         yield

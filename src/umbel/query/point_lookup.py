@@ -28,8 +28,8 @@ from umbel.windowing.points import FOUND
 from umbel.windowing.tile_points import Pointwise
 
 _POINT = "_point"
-ONE_BY_ONE = 96
-"""Up to so many versions are looked up one by one; for 64, together takes more than twice as long."""
+ONE_BY_ONE = 128
+"""Up to so many versions are looked up one by one; for 64, together takes more than twice as long, for 200 as long."""
 
 T = TypeVar("T")
 
@@ -205,6 +205,8 @@ class PointVersions:
         schema = node.operator.schema
         self._names = schema.names
         self._columns = version_columns(schema)
+        others = (name for name in schema.names if name not in self._keys.names)
+        self._nulls = {name: pl.Series(name, [None], schema.dtypes[name].polars()) for name in others}
         types = {name: schema.dtypes[name].polars() for name in node.operator.missing}
         self._fields = [_Field.of(name, types[name], each) for name, each in node.operator.missing.items()]
 
@@ -216,11 +218,14 @@ class PointVersions:
         found = [each and next(alive) for each in is_known]
         taken = count()
         positions = [next(taken) if each else None for each in is_known]
-        others = {name: rows.get_column(name) for name in self._names if name not in columns}
-        if not all(found) or len(rows) != len(found):
-            alive_at = [position if there else None for position, there in zip(positions, found, strict=True)]
-            shown = pl.Series(alive_at, dtype=pl.UInt32)
-            others = {name: column.gather(shown) for name, column in others.items()}
+        if not any(found):
+            others = {name: null.new_from_index(0, len(found)) for name, null in self._nulls.items()}
+        else:
+            if not all(found) or len(rows) != len(found):
+                alive_at = [position if there else None for position, there in zip(positions, found, strict=True)]
+                rows = rows.select(pl.col(*self._nulls).gather(pl.Series(alive_at, dtype=pl.UInt32)))
+            others = {name: rows.get_column(name) for name in self._nulls}
+        if not all(found):
             for field in self._fields:
                 others[field.name] = pl.Series(field.masked(others[field.name], found), dtype=field.dtype)
         return PointLookup(self._names, {**columns, **others}, found)

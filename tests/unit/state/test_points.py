@@ -16,9 +16,9 @@ import pytest
 from umbel.errors import Damaged
 from umbel.state.runs.addresses import hash_key, hash_keys
 from umbel.state.runs.block import Block
+from umbel.state.runs.point_source import PointSource
 from umbel.state.runs.points import (
     PointRecords,
-    PointSource,
     RowSlice,
     all_groups,
     frame_of,

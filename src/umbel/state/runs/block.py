@@ -28,13 +28,14 @@ class Block:
         frame: rows sorted by address, with `_hash`.
     """
 
-    __slots__ = ("_columns", "_hashes", "frame", "rows", "size")
+    __slots__ = ("_columns", "_hashes", "_ordinals", "frame", "rows", "size")
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame, self.rows = frame.rechunk(), frame.height
         self.size = int(frame.estimated_size())
         self._hashes: Hashes = self.frame[HASH].to_numpy()
         self._columns: dict[str, StoredColumn] = {}
+        self._ordinals: dict[str, Ints] = {}
 
     @property
     def samples(self) -> Hashes:
@@ -98,5 +99,7 @@ class Block:
 
     def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints:
         """Return a column of the order as integers."""
-        found: Ints = self.frame[name].to_physical().to_numpy()
+        found = self._ordinals.get(name)
+        if found is None:  # takes most of the time of a search for one key
+            found = self._ordinals[name] = self.frame[name].to_physical().to_numpy()
         return found

@@ -6,7 +6,7 @@ They make no frame: for one key that would take most of the time.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,64 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from umbel.state.runs.addresses import Hashes, expanded, hash_key, hash_keys
+from umbel.state.runs.point_source import PointSource
 from umbel.state.values import HALVES, Array, Flags, Ints, Values, units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from umbel.state.runs.packing import Ordinals, PackedNumbers
+    from umbel.state.runs.packing import PackedNumbers
 
 _PLAIN = pl.CompatLevel.oldest()
 ONE_BY_ONE = 24
 """Up to so many keys are searched one by one; more together, which takes as long for one as for all of these."""
-
-
-class PointSource(Protocol):
-    """A run or a block in memory, searched for single keys."""
-
-    def find_key(self, at: np.uint64, key: bytes) -> tuple[int, int] | None:
-        """Return the first row and the end of a key's rows, if any.
-
-        Args:
-            at: the hash of the key.
-            key: the encoded key.
-        """
-        ...
-
-    def is_removed(self, row: int) -> bool:
-        """Return True if a row is a tombstone."""
-        ...
-
-    def ordinals(self, name: str, low: int, high: int) -> Ints | Ordinals:
-        """Return a whole column of the order as integers.
-
-        Only the rows from `low` to `high` may be read.
-        """
-        ...
-
-    def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
-        """Return the range of rows of each hash, as first rows and ends."""
-        ...
-
-    def keys(self, rows: Ints) -> pl.Series:
-        """Return the encoded keys of some rows."""
-        ...
-
-    def removed(self, rows: Ints) -> Flags:
-        """Return a mask of the tombstones among some rows."""
-        ...
-
-    def taken(self, name: str, rows: Ints | slice) -> pa.Array:
-        """Return a column at some rows, which were found; offsets may be short."""
-        ...
-
-    def column(self, name: str) -> StoredColumn:
-        """Return a column of fixed width."""
-        ...
-
-    def slice(self, low: int, high: int, names: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return the rows of a range, all columns or some."""
-        ...
+BY_SLICES = 16
+"""Up to so many groups of rows are cut out one by one; the rows of more are gathered from each source."""
 
 
 class RowSlice(NamedTuple):
@@ -388,5 +343,11 @@ def frame_of(rows: Sequence[RowSlice], columns: Mapping[str, pl.DataType]) -> pl
     """
     if not rows:
         return pl.DataFrame(schema=columns)
-    frames = [each.source.slice(each.low, each.high, list(columns)) for each in rows]
-    return frames[0] if len(frames) == 1 else pl.concat(frames, rechunk=True)
+    names = list(columns)
+    if len(rows) <= BY_SLICES:
+        frames = [each.source.slice(each.low, each.high, names) for each in rows]
+        return frames[0] if len(frames) == 1 else pl.concat(frames, rechunk=True)
+    parts, order = _gathered(rows)
+    frames = [source.take(places).select(names) for source, places in parts if isinstance(places, np.ndarray)]
+    found = frames[0] if len(frames) == 1 else pl.concat(frames)
+    return found if order is None else found[order]
