@@ -27,6 +27,7 @@ ROUNDS = 6
 ROWS = 400_000
 
 
+@pytest.mark.nightly
 def test_the_answers_are_those_recorded_online(
     cluster_urls: dict[str, str], cluster_s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

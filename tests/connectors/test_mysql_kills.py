@@ -53,6 +53,7 @@ def site() -> Iterator[Site]:
         )
 
 
+@pytest.mark.nightly
 def test_a_hundred_thousand_rows(site: Site, tmp_path: Path) -> None:
     run(tmp_path, site, 100_000, 20, Worker, new_seed())
 
