@@ -35,7 +35,7 @@ from umbel.runtime.maintenance import delete_removed, forget_removed
 from umbel.runtime.plans import BatchPlan, PlannedSplit
 from umbel.runtime.progress import EventTimeProgress, Taken, is_due
 from umbel.runtime.purge import purge_before
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 from umbel.runtime.state_claim import claim_state
 from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import JournalEnd, Stamp
@@ -291,7 +291,7 @@ class MicroBatch:
                 "duplicates of then may be forgotten. If that matters, give the sources more disorder"
             )
             if not any(event.text.startswith(begin) for event in self.deployment.catalog.events()):
-                report_warning(self.deployment.catalog, text)
+                report_event(self.deployment.catalog, text)
 
     def _log_changes(self, batch_report: BatchReport) -> Dues:
         """Write the change logs; return the expected content of each."""

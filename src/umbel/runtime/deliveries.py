@@ -26,7 +26,7 @@ from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.progress import EPOCH, MICROSECOND
 from umbel.runtime.refusals import Refusals, RefusingSink
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 from umbel.runtime.row_changes import by_identity, in_order, remaining, row_changes
 from umbel.runtime.sink_calls import FOLDER, SinkCalls
 from umbel.runtime.sink_ids import Sink, passed, passed_batch, sinks
@@ -188,7 +188,7 @@ class SinkDelivery:
 
     def _warn(self, text: str) -> None:
         subject = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target}"
-        report_warning(self._deployment.catalog, f"{subject} {text}")
+        report_event(self._deployment.catalog, f"{subject} {text}")
 
     def _recognise(self, made: str, reached: SinkPosition) -> None:
         """Record an event if the destination is another one than before."""
@@ -376,15 +376,11 @@ class Deliveries:
                 delivery.step()
                 progress.delivered(begun)
                 if failed:
-                    self._report("info", f"{title}: it answers again")
+                    report_event(self._deployment.catalog, f"{title}: it answers again", "info")
                 wait, failed = max(INTERVAL, progress.every), 0.0
             except BaseException as error:  # noqa: BLE001  also SystemExit of a package's writer: the sink is tried again
                 if progress.trouble != (trouble := _trouble(error)):
                     progress.trouble = trouble
-                    self._report("warning", f"{title}: {trouble}")
+                    report_event(self._deployment.catalog, f"{title}: {trouble}")
                 wait = failed = min(LONGEST_WAIT, failed * 2 or INTERVAL * 2)
         delivery.close()
-
-    def _report(self, level: str, text: str) -> None:
-        log.warning("%s", text)
-        self._deployment.catalog.record_event("work", level, text[:4000])

@@ -34,7 +34,7 @@ from umbel.runtime.limits import Limits
 from umbel.runtime.loaded import LoadedDefinitions
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 from umbel.runtime.source_lags import LagRecord
 from umbel.runtime.sources import open_sources
 from umbel.state.durable import DurableStore
@@ -329,7 +329,7 @@ class Deployment:
         return self.limit_after(self.catalog.progress(JOB, sys.maxsize), self.catalog.latest())
 
     def _in_trouble(self, source: str, reason: str) -> None:
-        report_warning(self.catalog, f"source {source}: {reason}")
+        report_event(self.catalog, f"source {source}: {reason}")
 
     def _is_due(self) -> bool:
         last, now = self.catalog.progress(JOB, sys.maxsize), time.time()

@@ -35,7 +35,7 @@ from umbel.operators.operator import RowWise
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.in_flight import InFlight
 from umbel.runtime.isolated import MODULES, Judgement, Rows
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 from umbel.runtime.user_code import Judging, Work, applying
 from umbel.types.dtype import scatter_rows
 from umbel.types.dtypes import Checked, DType
@@ -319,7 +319,7 @@ class _Process:
         """Record a function that must run in a process of its own."""
         self.verdicts.suspect([function])
         text = f"{title} {why}: it runs in a process of its own from now on"
-        report_warning(self._deployment.catalog, text)
+        report_event(self._deployment.catalog, text)
 
     def rows(self, function: str, count: int) -> dict[str, str]:
         """Return the hashes of the `count` rows a function fails on, cached."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import time as clock
@@ -23,6 +22,7 @@ from umbel.runtime.deployment import Deployment
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import BatchPlan
 from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.reporting import report_event
 from umbel.runtime.retention import drop_changes
 from umbel.runtime.sources import open_sources
 
@@ -80,8 +80,6 @@ PERIOD = 3600.0
 """Seconds between two passes."""
 FIRST = 300.0
 """Seconds from the start of a worker to its first pass: one that starts anew every hour needs maintenance, too."""
-
-log = logging.getLogger("umbel.work")
 
 
 class Maintenance:
@@ -144,8 +142,7 @@ class Maintenance:
         yield partial(drop_changes, place, graph, limits)
 
     def _failed(self, error: Exception) -> None:
-        log.warning("maintenance: %s", error)
-        self._deployment.catalog.record_event("work", "error", f"maintenance: {error}")
+        report_event(self._deployment.catalog, f"maintenance: {error}", "error")
 
 
 def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> None:

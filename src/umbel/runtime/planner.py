@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 from umbel.isolation.forkserver import ENDING
 from umbel.processes.process_tree import die_with
 from umbel.processes.user_folder import SAFE
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -91,7 +91,7 @@ class Planner:
                 if not is_active():
                     return None
                 report = f"the process that reads sources and plans batches ended {ended}"
-                report_warning(self._deployment.catalog, report)
+                report_event(self._deployment.catalog, report)
         raise PlanningFailed(f"{report}, {TRIES} times in a row: is the code of a connector the reason?")
 
     def _answer(self, number: int, is_active: Callable[[], bool]) -> int | None:

@@ -14,7 +14,13 @@ LONGEST = 4000
 log = logging.getLogger("umbel.work")
 
 
-def report_warning(catalog: Catalog, text: str) -> None:
-    """Report a warning in the log of the worker and to `umbel status`."""
+def report_event(catalog: Catalog, text: str, level: str = "warning") -> None:
+    """Report an event in the log of the worker and to `umbel status`.
+
+    Args:
+        catalog: of the deployment.
+        text: what happened.
+        level: `info`, `warning` or `error`, for `umbel status`.
+    """
     log.warning("%s", text)
-    catalog.record_event("work", "warning", text[:LONGEST])
+    catalog.record_event("work", level, text[:LONGEST])

@@ -21,7 +21,7 @@ from umbel.graph.threads import in_threads
 from umbel.runtime.batch_sizes import GROWTH
 from umbel.runtime.deployment import JOB
 from umbel.runtime.postponing import planned_parts
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 
 if TYPE_CHECKING:
     from umbel.graph.graph import Graph
@@ -76,7 +76,7 @@ def warn(catalog: Catalog, ends: str, content: str, limit: int) -> None:
         limit: about how much of it is read at a time.
     """
     text = f"{ends}; its {content} are read again, about {limit:,} at a time. If memory was short, give the worker more of it"
-    report_warning(catalog, text)
+    report_event(catalog, text)
 
 
 @contextmanager

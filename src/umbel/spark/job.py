@@ -33,7 +33,7 @@ from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
-from umbel.runtime.reporting import report_warning
+from umbel.runtime.reporting import report_event
 from umbel.runtime.state_claim import claim_state
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
@@ -103,10 +103,10 @@ class LiveJob:
         parts = self._deployment.catalog, self._deployment.directory
         if older := checkpoint.is_catalog_older(*parts):
             text = f"the catalog may be an older copy: {older}; commits and erasures since then are not known"
-            report_warning(self._deployment.catalog, text)
+            report_event(self._deployment.catalog, text)
         if loss := checkpoint.loss(*parts):
             text = f"{loss}; it was written again, after batch {checkpoint.write(*parts)}"
-            report_warning(self._deployment.catalog, text)
+            report_event(self._deployment.catalog, text)
         checkpoint.discard_unbegun(*parts)
         last = self._deployment.catalog.progress(JOB, sys.maxsize)
         self._ahead = last.state["plan"] - last.number if last else 1
