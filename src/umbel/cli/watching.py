@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.text import Text
 
-from umbel.cli.options import LOOPBACK
 from umbel.processes.status import read_failures, read_status
-from umbel.serving.policy import url_of
+from umbel.serving.policy import reached_at, url_of
 
 if TYPE_CHECKING:
     from rich.status import Status as Spinner
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from umbel.runtime.freshness import Lag
 
 TIMEOUT = 0.5
-ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  looked for, not listened on
 
 
 class Watch:
@@ -38,7 +36,7 @@ class Watch:
 
     def __init__(self, deployment: Deployment, host: str, port: int, scheme: str = "http") -> None:
         self._deployment, self._port, self._scheme = deployment, port, scheme
-        self._host = LOOPBACK if host in ANYWHERE else host
+        self._host = reached_at(host)
         self._console = Console(stderr=True)
         self._line: Spinner | None = None
         from umbel.runtime.limits import Limits

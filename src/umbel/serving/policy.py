@@ -21,6 +21,11 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
+def reached_at(host: str) -> str:
+    """Return the address at which this machine reaches a server that listens on another one."""
+    return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104  where it listens
+
+
 def url_of(scheme: str, host: str, port: int) -> str:
     """Return the URL of a server for clients on this machine.
 
@@ -29,7 +34,7 @@ def url_of(scheme: str, host: str, port: int) -> str:
         host: the address it listens on; an IPv6 address without brackets.
         port: the port it listens on.
     """
-    reached = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104  where it listens
+    reached = reached_at(host)
     return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
 

@@ -64,6 +64,7 @@ def test_a_terminal_gets_a_line(server: Served, port: int) -> None:
     assert "dead letter" in line
     assert watch.url == f"http://{HOST}:{port}"
     assert Watch(server.deployment, "::1", port, "https").url == f"https://[::1]:{port}"
+    assert Watch(server.deployment, "::", port).url == f"http://[::1]:{port}"
 
 
 def test_a_failure_to_look_ends_nothing(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
