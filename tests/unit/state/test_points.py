@@ -211,3 +211,11 @@ def test_a_damaged_block_is_not_read_by_a_point(damaged: str) -> None:
     run = RunFile(pa.py_buffer(bytes(data)), "a.run")
     with pytest.raises(Damaged, match="differ from their checksum"):
         group([run], b"7")
+
+
+def test_many_groups_of_several_sources_come_in_their_order() -> None:
+    keys = [b"%02d" % number for number in range(40)]
+    block, run = Block(stored(keys, [False] * 40)), run_of(stored(keys, [False] * 40))
+    requested = [each for group in all_groups([block, run], keys[::-1]) for each in group]
+    assert len(requested) == 80
+    assert frame_of(requested, {"n": pl.Int64()})["n"].to_list() == [each for n in range(39, -1, -1) for each in (n, n)]
