@@ -135,6 +135,7 @@ def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, s
         "umbel/cli" not in worker.said()
     )  # no traceback; Spark's runner of sources prints one where its JVM ends first
     assert '"state": "stopped"' in status.read_text()
+    assert not (tmp_path / "umbel" / "logs" / "spark.log").read_text()  # it waited for a plan: no error, no warning
     wait(lambda: not worker.processes())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,7 +122,10 @@ def _purge(deployment: Deployment, rows: Sequence[Mapping[str, Any]], timeout: f
     from umbel.runtime.traces import traces
 
     deployment.check_home()
-    purges, revision = Purges(deployment.catalog), deployment.catalog.latest()
+    purges, revision = Purges(deployment.catalog), _revision(deployment)
+    if not revision:
+        typer.echo("nothing is committed yet: there are no rows to erase")
+        return 0
     purges.request(revision)
     code = _wait(deployment, revision, timeout)
     if code:
@@ -137,6 +141,22 @@ def _purge(deployment: Deployment, rows: Sequence[Mapping[str, Any]], timeout: f
         f"backups made before {at:%Y-%m-%d %H:%M:%S} UTC still have the bytes: umbel backup URL --keep 1 deletes them"
     )
     return 1 if done.left or found else 0
+
+
+def _revision(deployment: Deployment) -> int:
+    """Return a revision that was not purged yet, 0 if nothing is committed.
+
+    Rows that were erased before the last purge may have come again.
+    """
+    from umbel.catalog.purges import Purges
+    from umbel.errors import Conflict
+    from umbel.runtime.empty_commit import commit_again
+
+    catalog = deployment.catalog
+    if 0 < catalog.latest() <= Purges(catalog).progress.revision:
+        with suppress(Conflict):  # then there is a new one
+            commit_again(catalog, "erase --now")
+    return catalog.latest()
 
 
 def _wait(deployment: Deployment, revision: int, timeout: float) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.errors import PySparkException
 
@@ -148,10 +148,26 @@ class LiveJob:
             retries.excuse(self._deployment.catalog, self._epoch)
             raise
         if planned is None:
-            raise JobStopped("the job is stopped")
+            self._interrupt()
         if planned != expected:
             raise PlanningFailed(f"plan {planned} follows {expected - 1}")
         return planned
+
+    def _interrupt(self) -> NoReturn:
+        """End a batch that waits for its plan.
+
+        A query that is stopped by its own thread interrupts it: Spark takes that for the stop that it is, and any other exception
+        for an error, which it would log.
+
+        Raises:
+            JobStopped: always.
+        """
+        try:
+            if self._query is not None:
+                self._query.stop()
+        except Exception as error:  # py4j's, with Java's InterruptedException: Spark finds it in the traceback
+            raise JobStopped("the job is stopped") from error
+        raise JobStopped("the job is stopped")
 
     def _is_active(self) -> bool:
         return not self._is_closed and (self._query is None or self._query.isActive)

@@ -139,6 +139,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": LOOPBACK,
+        "PYSPARK_PIN_THREAD": "true",  # a batch that stops its own query has to do so from the query's thread
         SAFE: "1",  # a module in the current folder must not hide one of the standard library from the workers
     }
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tests.deployed import Deployed
 from tests.town import BOB, GONE, SECRET, People, person, where
+from umbel.catalog.purges import Purges
 from umbel.cli import erase as module
 from umbel.cli.main import app
 from umbel.errors import InvalidValue, UnknownName
@@ -74,9 +75,28 @@ def test_without_a_worker_it_is_requested(deployed: Deployed, tmp_path: Path, mo
     assert "no worker runs" in text
     drain(deployed.deployment)
     assert [where(deployed.deployment.directory, each) for each in (SECRET, GONE, BOB)] == [[], [], []]
-    code, text = run(deployed, "--now")
-    assert code == 0
-    assert "umbel backup URL --keep 1" in text
+
+
+def test_bytes_that_came_again_are_erased_again(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The revision of the erasures was purged already: nothing was done, and the exit code said that the bytes were gone."""
+    monkeypatch.setattr("umbel.cli.waiting.WITHOUT_WORKER", 0.0)
+    folder = deployed.deployment.directory
+    run(deployed, "People", f"email={GONE}", "--now")
+    drain(deployed.deployment)
+    assert where(folder, SECRET) == []
+    deployed.log("people", [person(GONE, 1, SECRET)])
+    drain(deployed.deployment)
+    assert where(folder, SECRET)
+    assert run(deployed, "--now")[0] == 4
+    drain(deployed.deployment)
+    assert where(folder, SECRET) == []
+    assert "0 rows of state, 0 changes, 1 events" in Purges(deployed.deployment.catalog).progress.notes[0]
+
+
+def test_where_nothing_is_committed_nothing_is_erased(tmp_path: Path) -> None:
+    empty = Deployed(tmp_path / "umbel")
+    assert run(empty, "--now") == (0, "nothing is committed yet: there are no rows to erase\n")
+    empty.close()
 
 
 def test_progress_is_printed_and_what_is_left(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +112,7 @@ def test_progress_is_printed_and_what_is_left(deployed: Deployed, monkeypatch: p
     assert code == 1
     assert "erased 1 rows of state, 1 changes, 1 events and 0 dead letters" in text
     assert "still there, or part of a longer value: features/left" in text
+    assert "umbel backup URL --keep 1" in text
 
 
 def _then(worker: threading.Thread) -> object:

@@ -87,6 +87,26 @@ def test_a_backup_of_a_clock_that_was_set_back_shares_no_object_with_erased_byte
     verify(repository)
 
 
+def test_a_backup_of_before_a_restore_shares_no_object_with_bytes_erased_after_it(town: Town, tmp_path: Path) -> None:
+    """Revisions of a restored deployment begin again: another purge has the same one."""
+    repository = Repository.at(str(tmp_path / "backups"))
+    backup(town.deployed.deployment, repository)
+    town.erase(BOB)
+    town.process()
+    backup(town.deployed.deployment, repository)
+    town.deployed.close()
+    (first, second), town.folder = repository.ids(), tmp_path / "elsewhere"
+    restore(repository, town.folder, first)
+    town.deployed = Deployed(town.folder)
+    revision = town.erase(GONE)
+    town.process()
+    assert revision == repository.read_list(second).purged
+    assert where(town.folder, SECRET) == []
+    backup(town.deployed.deployment, repository, keep=1)
+    assert not has_bytes(tmp_path / "backups")
+    verify(repository)
+
+
 def test_a_draft_of_before_a_purge_is_not_used_after_two_kills(town: Town, tmp_path: Path) -> None:
     repository = Repository.at(str(tmp_path / "backups"))
     backup(town.deployed.deployment, repository)

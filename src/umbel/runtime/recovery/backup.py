@@ -115,8 +115,8 @@ def _cut_and_written(deployment: Deployment, repository: Repository, progress: P
 def _written(deployment: Deployment, repository: Repository, found: Cut, progress: Progress) -> BackupReport:
     """Write the objects of a cut, then its list."""
     folder, writer = deployment.directory, writer_of(deployment.directory)
-    purged = Purges(deployment.catalog).progress.revision
-    earlier, known = _earlier(repository, purged)
+    last = Purges(deployment.catalog).progress
+    earlier, known = _earlier(repository, (last.revision, last.at))
     number = max((number_of(each) for each in repository.ids()), default=0) + 1
     made = BackupList(
         id_of(number, found.at),
@@ -127,10 +127,11 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
         found.batch,
         is_in_bucket=found.is_in_bucket,
         deployment=identity_of(deployment),
-        purged=purged,
+        purged=last.revision,
+        purged_at=last.at,
     )
     own = repository.drafts().get(writer, made)
-    repository.write_draft(writer, replace(made, files=own.files, purged=min(own.purged, purged)))
+    repository.write_draft(writer, replace(made, files=own.files, purged=own.purged, purged_at=own.purged_at))
     report = _Writing(repository, writer, known, earlier, made, progress).run(found)
     report.locked = found.seconds
     _check_objects(report.backup, repository)
@@ -156,15 +157,16 @@ def _check_objects(made: BackupList, repository: Repository) -> None:
         )
 
 
-def _earlier(repository: Repository, purged: int) -> tuple[dict[str, FileEntry], dict[str, Part]]:
+def _earlier(repository: Repository, purge: tuple[int, float]) -> tuple[dict[str, FileEntry], dict[str, Part]]:
     """Return the files of earlier backups and drafts, and the existing parts by sum.
 
-    Of backups before a purge, only whole objects are used again: others may have erased bytes beside the part. What was before
-    is not told by clocks: those of two machines differ, and one may be set back.
+    Of backups that were not made between the last purge and the next, only whole objects are used again: others may have erased
+    bytes beside the part. What was before is not told by clocks: those of two machines differ, and one may be set back; nor by
+    revisions alone, which a restored deployment counts again.
 
     Args:
         repository: of the backups.
-        purged: the revision of the last purge.
+        purge: the last purge.
     """
     objects, ids = repository.objects(), repository.ids()
     lists = list(repository.drafts().values())
@@ -182,7 +184,7 @@ def _earlier(repository: Repository, purged: int) -> tuple[dict[str, FileEntry],
         for part in each.parts
         if objects.get(part.object, -1) >= part.start + part.size
         and part.object not in unused
-        and (each.purged >= purged or (part.object == part.sum and objects[part.object] == part.size))
+        and (each.purge == purge or (part.object == part.sum and objects[part.object] == part.size))
     }
     parts |= {name: Part(name, size, name) for name, size in objects.items() if name not in parts}
     files: dict[str, FileEntry] = {}

@@ -16,7 +16,7 @@ from umbel.state.stored_json import parse_stored
 
 FORMATS = (1, 2)
 """The second one has the state of a bucket: a journal of objects."""
-_FIELDS = ("id", "at", "host", "folder", "version", "batch", "deployment", "purged")
+_FIELDS = ("id", "at", "host", "folder", "version", "batch", "deployment", "purged", "purged_at")
 _ID = re.compile(r"(\d{6})_\d{8}T\d{6}Z")
 
 
@@ -69,6 +69,7 @@ class BackupList:
         is_in_bucket: True if the state was in a bucket: its journal is then objects.
         deployment: its identity, which a restored deployment has too; empty in lists of older versions.
         purged: the last revision whose erasures were purged before; 0 for none, and in lists of older versions.
+        purged_at: when that purge ended, in seconds since the epoch; 0 for none, and in lists of older versions.
     """
 
     id: str
@@ -81,6 +82,12 @@ class BackupList:
     is_in_bucket: bool = False
     deployment: str = ""
     purged: int = 0
+    purged_at: float = 0.0
+
+    @property
+    def purge(self) -> tuple[int, float]:
+        """The identity of the last purge; revisions of a restored deployment begin again."""
+        return self.purged, self.purged_at
 
     @property
     def size(self) -> int:

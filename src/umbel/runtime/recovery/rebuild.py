@@ -22,6 +22,7 @@ from umbel.processes.locks import alone
 from umbel.runtime.backfill_state import BACKFILL
 from umbel.runtime.completeness import COMPLETE, check_computable
 from umbel.runtime.deployment import FORMER_STORE, JOB, NEW_STORE, STORE, Deployment
+from umbel.runtime.empty_commit import commit_again
 from umbel.runtime.recovery.cut import ingest_logs
 from umbel.runtime.retention import no_drops
 from umbel.runtime.sink_ids import PREFIX, resending
@@ -150,14 +151,8 @@ def request(deployment: Deployment, made: Rebuild) -> None:
     """Have the worker compute operators again with its next batch."""
     catalog = deployment.catalog
     catalog.backfill(made.state_ids, done=False)
-    latest = catalog.latest()
-    serving = catalog.serving(latest)
-    for branch, head in [*catalog.heads(latest).items()][
-        :1
-    ]:  # the next revision makes a batch, also where nothing comes in
-        message = f"rebuild {_listed(made.datasets)}"[:1000]
-        waits = serving.get(branch) != head  # a commit that does not wait would make the switch
-        catalog.commit(branch, message, catalog.definitions(head), waits=waits, after=head)
+    # a new revision makes a batch, also where nothing comes in
+    commit_again(catalog, f"rebuild {_listed(made.datasets)}"[:1000])
 
 
 def rebuild_all(deployment: Deployment) -> list[str]:
