@@ -6,21 +6,20 @@ They make no frame: for one key that would take most of the time.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from umbel.state.runs.addresses import Hashes, expanded, hash_key, hash_keys
 from umbel.state.runs.point_source import PointSource
-from umbel.state.values import HALVES, Array, Flags, Ints, Values, units
+from umbel.state.runs.stored_columns import fixed_values
+from umbel.state.runs.stored_lists import StoredLists, joined
+from umbel.state.values import Array, Flags, Ints, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from umbel.state.runs.packing import PackedNumbers
+    from collections.abc import Iterator, Mapping, Sequence
 
 _PLAIN = pl.CompatLevel.oldest()
 ONE_BY_ONE = 24
@@ -150,66 +149,6 @@ def slices_of(groups: Sequence[RowSlice | None]) -> list[list[RowSlice]]:
     return [[] if each is None else [each] for each in groups]
 
 
-class StoredColumn:
-    """A column as stored: fixed-width values or booleans; of others the nulls.
-
-    Args:
-        array: the whole column; None if there are no nulls, and the numbers are given.
-        numbers: its values, if they are not those of the array.
-    """
-
-    __slots__ = ("_bits", "_offset", "_valid", "numbers")
-
-    def __init__(self, array: pa.Array | None, numbers: Array | PackedNumbers | None = None) -> None:
-        self.numbers = numbers
-        """Values of fixed width; at nulls they are undefined. None for other columns."""
-        self._offset, self._valid, self._bits = 0, None, None
-        if array is None:
-            return
-        buffers, width, self._offset = array.buffers(), width_of(array.type), array.offset
-        self._valid = np.frombuffer(buffers[0], np.uint8) if array.null_count else None
-        if pa.types.is_boolean(array.type):
-            self._bits = np.frombuffer(buffers[1], np.uint8) if len(array) else np.zeros(0, np.uint8)
-        elif width is not None and numbers is None:
-            start = array.offset * width.itemsize
-            self.numbers = np.frombuffer(buffers[1], width, len(array), start) if len(array) else np.zeros(0, width)
-
-    @property
-    def has_nulls(self) -> bool:
-        """True if some value is null."""
-        return self._valid is not None
-
-    def values(self, rows: Ints | slice) -> Array:
-        """Return some values as stored, 0 for null.
-
-        A decimal has two halves, booleans are bytes.
-        """
-        found = _bits_at(self._bits, self._offset, rows) if self.numbers is None else self.numbers[rows]
-        if self._valid is not None:
-            nulls = self.nulls(rows)
-            if np.count_nonzero(nulls):
-                found = found.copy()
-                found[nulls] = 0
-        return found
-
-    def nulls(self, rows: Ints | slice) -> Flags:
-        """Return a mask of the nulls among some values."""
-        if self._valid is None:
-            return np.zeros(rows.stop - rows.start if isinstance(rows, slice) else len(rows), np.bool_)
-        found: Flags = _bits_at(self._valid, self._offset, rows) == 0
-        return found
-
-
-def _bits_at(bits: Any, offset: int, rows: Ints | slice) -> Array:
-    if isinstance(rows, slice):
-        low, high = rows.start + offset, rows.stop + offset
-        found: Array = np.unpackbits(bits[low >> 3 : (high + 7) >> 3], bitorder="little")
-        return found[low & 7 : (low & 7) + high - low]
-    places = rows + offset
-    found = (bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1
-    return np.asarray(found)
-
-
 class PointRecords:
     """The rows of some groups, one group after the other, as NumPy arrays.
 
@@ -254,11 +193,21 @@ class PointRecords:
 
         A null list has no elements.
         """
-        lists, dtype = self._array(name).take(pa.array(rows)), self._dtypes[name]
-        assert isinstance(dtype, pl.List)
-        lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-        inner: Any = dtype.inner
-        return _values(lists.flatten(), inner() if isinstance(inner, type) else inner), lengths.astype(np.int64)
+        if len(self._parts) == 1:
+            source, places = self._parts[0]
+            return source.lists(name).at(_rows_at(places, rows if self._order is None else self._order[rows]))
+        if not self._parts:
+            return StoredLists.of(pl.Series(dtype=self._dtypes[name])).at(rows)
+        return joined(self._lists_in_parts(name, rows if self._order is None else self._order[rows]))
+
+    def _lists_in_parts(self, name: str, rows: Ints) -> Iterator[tuple[Ints, Values, Ints]]:
+        """Yield the positions of the rows of each part, and what `lists` returns for these."""
+        start = 0
+        for source, places in self._parts:
+            count = places.stop - places.start if isinstance(places, slice) else len(places)
+            (mine,) = ((rows >= start) & (rows < start + count)).nonzero()
+            yield mine, *source.lists(name).at(_rows_at(places, rows[mine] - start))
+            start += count
 
     def binaries(self, name: str, rows: Ints) -> list[bytes | None]:
         """Return the bytes of a column at some rows."""
@@ -301,37 +250,13 @@ def _gathered(slices: Sequence[RowSlice]) -> tuple[list[tuple[PointSource, Ints 
     return parts, np.concatenate(owners).argsort(kind="stable")
 
 
-def width_of(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type of stored values; None if of no fixed width, or bits."""
-    if pa.types.is_decimal(kind):
-        return HALVES
-    if pa.types.is_floating(kind):
-        return np.dtype(f"<f{kind.bit_width // 8}")
-    if pa.types.is_temporal(kind) or pa.types.is_signed_integer(kind):
-        return np.dtype(f"<i{kind.bit_width // 8}")
-    return np.dtype(f"<u{kind.bit_width // 8}") if pa.types.is_unsigned_integer(kind) else None
-
-
-def fixed_values(column: pa.Array) -> Array:
-    """Return a column of fixed width as stored, 0 for null; booleans as bytes."""
-    return StoredColumn(column).values(slice(0, len(column)))
+def _rows_at(places: Ints | slice, positions: Ints) -> Ints:
+    return positions + places.start if isinstance(places, slice) else places[positions]
 
 
 @cache
 def _no_values(dtype: pl.DataType) -> Array:
     return fixed_values(pl.Series(dtype=dtype).to_arrow(compat_level=_PLAIN))
-
-
-def _values(array: pa.Array, dtype: pl.DataType) -> Values:
-    column, rows = StoredColumn(array), slice(0, len(array))
-    nulls = column.nulls(rows)
-    if dtype in (pl.String, pl.Binary):
-        stored = np.empty(len(array), object)
-        stored[:] = array.to_pylist()
-        stored[nulls] = "" if dtype == pl.String else b""
-        return Values(stored, nulls, dtype)
-    stored = column.values(rows)
-    return Values(units(stored) if isinstance(dtype, pl.Decimal) else stored, nulls, dtype)
 
 
 def frame_of(rows: Sequence[RowSlice], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
