@@ -56,6 +56,7 @@ def test_lists_of_several_sources_come_in_the_order_of_the_rows(name: str, monke
     expected = [stored[row] or [] for row in rows.tolist()]
     assert lengths.tolist() == [len(each) for each in expected]
     different, codes = values.ranked()
+    assert len(set(different)) == len(different)
     assert [different[code] for code in codes] == [value for each in expected for value in each]
 
 

@@ -96,7 +96,7 @@ class Block:
         found = self._columns.get(name)
         if found is None:
             array = self.frame.get_column(name).to_arrow(compat_level=_PLAIN)
-            found = self._columns[name] = StoredColumn(array)
+            found = self._columns[name] = StoredColumn(array).sharing(list(self._columns.values()))
         return found
 
     def lists(self, name: str) -> StoredLists:

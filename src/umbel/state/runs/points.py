@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from umbel.state.runs.addresses import Hashes, expanded, hash_key, hash_keys
 from umbel.state.runs.point_source import PointSource
-from umbel.state.runs.stored_columns import fixed_values
+from umbel.state.runs.stored_columns import NullBits, StoredColumn, fixed_values, zeroed
 from umbel.state.runs.stored_lists import StoredLists, joined
 from umbel.state.values import Array, Flags, Ints, Values
 
@@ -165,15 +165,29 @@ class PointRecords:
         self.counts = np.array([sum(each.high - each.low for each in group) for group in groups], np.int64)
         self.are_merged = all(len(group) < 2 for group in groups)
         self._columns: dict[str, Array] = {}
+        self._nulls: dict[tuple[NullBits | None, ...], Flags] = {}
         self._parts, self._order = _gathered(self._slices)
 
     def __getitem__(self, name: str) -> Array:
         """Return a column: numbers as they are stored, for a decimal two halves."""
         found = self._columns.get(name)
         if found is None:
-            parts = [source.column(name).values(rows) for source, rows in self._parts]
-            found = self._columns[name] = self._joined(parts or [_no_values(self._dtypes[name])])
+            found = self._columns[name] = self._read(name)
         return found
+
+    def _read(self, name: str) -> Array:
+        if len(self._parts) == 1:  # as most lookups of one key
+            source, rows = self._parts[0]
+            columns = [source.column(name)]
+            found = columns[0].raw(rows)
+            if not columns[0].has_nulls:
+                return found
+        else:
+            columns = [source.column(name) for source, _ in self._parts]
+            parts = [column.raw(rows) for column, (_, rows) in zip(columns, self._parts, strict=True)]
+            found = self._joined(parts or [_no_values(self._dtypes[name])])
+        nulls = self._nulls_of(columns)
+        return found if nulls is None else zeroed(found, nulls)
 
     @property
     def owners(self) -> Ints:
@@ -184,9 +198,22 @@ class PointRecords:
 
     def nulls(self, name: str) -> Flags:
         """Return the null mask of a column of fixed width."""
-        return self._joined(
-            [source.column(name).nulls(rows) for source, rows in self._parts] or [np.zeros(0, np.bool_)]
-        )
+        found = self._nulls_of([source.column(name) for source, _ in self._parts])
+        return np.zeros(int(self.counts.sum()), np.bool_) if found is None else found
+
+    def _nulls_of(self, columns: Sequence[StoredColumn]) -> Flags | None:
+        """Return the null mask of a column by its parts.
+
+        None if no column has nulls. Columns that share their bitmaps share the mask.
+        """
+        bits = tuple([column.null_bits for column in columns])
+        if not any(bits):
+            return None
+        found = self._nulls.get(bits)
+        if found is None:
+            pairs = zip(columns, self._parts, strict=True)
+            found = self._nulls[bits] = self._joined([column.nulls(rows) for column, (_, rows) in pairs])
+        return found
 
     def lists(self, name: str, rows: Ints) -> tuple[Values, Ints]:
         """Return the elements of a list column at some rows, and each list's length.

@@ -254,7 +254,7 @@ class RunFile:
         """Return a column of fixed width; only rows that were found may be read."""
         found = self._columns.get(name)
         if found is None:
-            found = self._columns[name] = self._opened_column(name)
+            found = self._columns[name] = self._opened_column(name).sharing(list(self._columns.values()))
         return found
 
     def lists(self, name: str) -> StoredLists:
