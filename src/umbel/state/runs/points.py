@@ -6,6 +6,7 @@ They make no frame: for one key that would take most of the time.
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -261,20 +262,22 @@ def _gathered(slices: Sequence[RowSlice]) -> tuple[list[tuple[PointSource, Ints 
     if len(slices) == 1:
         source, low, high = slices[0]
         return [(source, slice(low, high))], None
-    places: dict[int, list[int]] = {}
-    for place, each in enumerate(slices):
-        places.setdefault(id(each.source), []).append(place)
+    if not slices:
+        return [], None
+    sources = {id(each.source): each.source for each in slices}
+    numbers = {source: number for number, source in enumerate(sources)}
     lows = np.array([each.low for each in slices], np.int64)
     highs = np.array([each.high for each in slices], np.int64)
-    parts: list[tuple[PointSource, Ints | slice]] = []
-    owners = []
-    for numbers in places.values():
-        rows, ranges = expanded(lows[numbers], highs[numbers])
-        parts.append((slices[numbers[0]].source, rows))
-        owners.append(np.array(numbers, np.int64)[ranges])
-    if len(parts) < 2:
-        return parts, None
-    return parts, np.concatenate(owners).argsort(kind="stable")
+    rows, ranges = expanded(lows, highs)
+    if len(sources) < 2:
+        return [(slices[0].source, rows)], None
+    owners = np.array([numbers[id(each.source)] for each in slices])[ranges]
+    apart = owners.argsort(kind="stable")
+    order = np.empty_like(apart)
+    order[apart] = np.arange(len(apart))
+    rows, ends = rows[apart], np.bincount(owners, minlength=len(sources)).cumsum().tolist()
+    places = [rows[start:end] for start, end in pairwise([0, *ends])]
+    return list(zip(sources.values(), places, strict=True)), order
 
 
 def _rows_at(places: Ints | slice, positions: Ints) -> Ints:
