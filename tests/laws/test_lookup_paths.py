@@ -152,7 +152,7 @@ def check(
             assert answer is narrowed
             continue
         point_lookups += 1
-        assert_equal_frames(narrowed.frame, answer.frame.select(narrow.columns))
+        assert_equal_frames(narrowed.frame, answer.frame.select(n for n in answer.names if n in part | {key}))
         assert answer.frame.schema == rows.schema
         assert answer.found.to_list() == found[start : start + size].to_list()
         for name in answer.names:  # as Polars hands values out, to the type

@@ -90,7 +90,8 @@ class Spans:
             starts = np.searchsorted(self.owners, np.arange(self.size)) + np.arange(self.size)
             self._positions = starts, np.arange(1, len(self.owners) + 1) + self.owners
         starts, slots = self._positions
-        padded = np.full(len(values) + self.size, empty, values.dtype)
+        padded = np.empty(len(values) + self.size, values.dtype)
+        padded.fill(empty)  # half the time of `np.full`
         padded[slots] = values
         found: Array = how.reduceat(padded, starts)
         return found

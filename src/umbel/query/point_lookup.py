@@ -80,7 +80,7 @@ def point_lookups(node: GraphNode, store: Store, fields: Fields = None) -> Point
     """Return the point lookups of some fields of the dataset of a node."""
     operator = node.operator
     if not operator.is_terminal:
-        return PointVersions(node, store)
+        return PointVersions(node, store, fields)
     assert isinstance(operator, LookedUpAggregation)
     operator = answering(operator, fields)
     return PointWindowValues(node, operator, store) if isinstance(operator, ContinuousAggregation) else NoPointLookups()
@@ -198,17 +198,19 @@ class PointVersions:
     Args:
         node: the dataset's node.
         store: the state store with its version history.
+        fields: those requested; all when None. Others are not read.
     """
 
-    def __init__(self, node: GraphNode, store: Store) -> None:
+    def __init__(self, node: GraphNode, store: Store, fields: Fields = None) -> None:
         self._state_id, self._store, self._keys = node.state_id, store, Keys(node)
         schema = node.operator.schema
-        self._names = schema.names
         self._columns = version_columns(schema)
-        others = (name for name in schema.names if name not in self._keys.names)
+        others = [name for name in schema.names if name not in self._keys.names and (fields is None or name in fields)]
+        self._names = [name for name in schema.names if name in self._keys.names or name in others]
+        self._read = {name: self._columns[name] for name in (*others, ALIVE)}
         self._nulls = {name: pl.Series(name, [None], schema.dtypes[name].polars()) for name in others}
-        types = {name: schema.dtypes[name].polars() for name in node.operator.missing}
-        self._fields = [_Field.of(name, types[name], each) for name, each in node.operator.missing.items()]
+        missing = {name: each for name, each in node.operator.missing.items() if name in others}
+        self._fields = [_Field.of(name, schema.dtypes[name].polars(), each) for name, each in missing.items()]
 
     def answer(self, keys: Mapping[str, Column], at: Instants, snapshots: Snapshots) -> PointLookup:
         """Return the rows with a found mask."""
@@ -221,7 +223,7 @@ class PointVersions:
         if not any(found):
             others = {name: null.new_from_index(0, len(found)) for name, null in self._nulls.items()}
         else:
-            if not all(found) or len(rows) != len(found):
+            if self._nulls and (not all(found) or len(rows) != len(found)):
                 alive_at = [position if there else None for position, there in zip(positions, found, strict=True)]
                 rows = rows.select(pl.col(*self._nulls).gather(pl.Series(alive_at, dtype=pl.UInt32)))
             others = {name: rows.get_column(name) for name in self._nulls}
@@ -248,7 +250,7 @@ class PointVersions:
             for position, entry in zip(positions, read, strict=True):
                 found[position] = entry
         known = [each for each in found if each is not None]
-        return frame_of(known, self._columns), [each is not None for each in found]
+        return frame_of(known, self._read), [each is not None for each in found]
 
     def _many_versions(
         self, keys: list[bytes], instants: list[int], snapshots: Snapshots

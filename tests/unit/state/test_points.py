@@ -219,3 +219,24 @@ def test_many_groups_of_several_sources_come_in_their_order() -> None:
     requested = [each for group in all_groups([block, run], keys[::-1]) for each in group]
     assert len(requested) == 80
     assert frame_of(requested, {"n": pl.Int64()})["n"].to_list() == [each for n in range(39, -1, -1) for each in (n, n)]
+
+
+def test_columns_with_the_same_nulls_share_their_bitmap(source: Source) -> None:
+    frame = stored([b"k"] * 20, [False] * 20).with_columns(
+        pl.Series("one", [None, 2.5] * 10),
+        pl.Series("same", [None, -1.5] * 10),
+        pl.Series("other", [1.5] * 19 + [None]),
+    )
+    found = source(frame)
+    one, same, other, none = (found.column(name) for name in ("one", "same", "other", "n"))
+    assert one.null_bits is same.null_bits is not None
+    assert other.null_bits is not one.null_bits
+    assert none.null_bits is None
+    slices = [RowSlice(found, 3, 6), RowSlice(source(frame), 0, 2), RowSlice(found, 18, 20)]
+    read = PointRecords([slices], {"one": pl.Float64(), "same": pl.Float64(), "other": pl.Float64(), "n": pl.Int64()})
+    assert read["one"].tolist() == [2.5, 0.0, 2.5, 0.0, 2.5, 0.0, 2.5]
+    assert read["same"].tolist() == [-1.5, 0.0, -1.5, 0.0, -1.5, 0.0, -1.5]
+    assert read["other"].tolist() == [1.5] * 6 + [0.0]
+    assert read["n"].tolist() == [3, 4, 5, 0, 1, 18, 19]
+    assert read.nulls("same").tolist() == [False, True, False, True, False, True, False]
+    assert read.nulls("same") is read.nulls("one")

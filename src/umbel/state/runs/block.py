@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from umbel.state.runs.addresses import Flags, Hashes, Ints, search_all
-from umbel.state.runs.points import StoredColumn
 from umbel.state.runs.rules import HASH, KEY, REMOVED
+from umbel.state.runs.stored_columns import StoredColumn
+from umbel.state.runs.stored_lists import StoredLists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +29,14 @@ class Block:
         frame: rows sorted by address, with `_hash`.
     """
 
-    __slots__ = ("_columns", "_hashes", "_ordinals", "frame", "rows", "size")
+    __slots__ = ("_columns", "_hashes", "_lists", "_ordinals", "frame", "rows", "size")
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame, self.rows = frame.rechunk(), frame.height
         self.size = int(frame.estimated_size())
         self._hashes: Hashes = self.frame[HASH].to_numpy()
         self._columns: dict[str, StoredColumn] = {}
+        self._lists: dict[str, StoredLists] = {}
         self._ordinals: dict[str, Ints] = {}
 
     @property
@@ -57,7 +59,7 @@ class Block:
         """
         if isinstance(rows, slice):
             rows = np.arange(rows.start, rows.stop)
-        return self.frame.get_column(name).gather(rows).to_arrow(compat_level=_PLAIN)
+        return self.frame.get_column(name)[rows].to_arrow(compat_level=_PLAIN)
 
     def slice(self, low: int, high: int, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the rows of a range, all columns or some."""
@@ -94,7 +96,14 @@ class Block:
         found = self._columns.get(name)
         if found is None:
             array = self.frame.get_column(name).to_arrow(compat_level=_PLAIN)
-            found = self._columns[name] = StoredColumn(array)
+            found = self._columns[name] = StoredColumn(array).sharing(list(self._columns.values()))
+        return found
+
+    def lists(self, name: str) -> StoredLists:
+        """Return a list column."""
+        found = self._lists.get(name)
+        if found is None:
+            found = self._lists[name] = StoredLists.of(self.frame.get_column(name))
         return found
 
     def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints:

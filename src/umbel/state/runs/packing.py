@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 import pyarrow as pa
 
-from umbel.state.runs.points import StoredColumn, width_of
+from umbel.state.runs.stored_columns import StoredColumn, width_of
 from umbel.state.values import HALVES, Array, Flags, Ints
 
 if TYPE_CHECKING:

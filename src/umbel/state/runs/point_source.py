@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from umbel.state.runs.packing import Ordinals
-    from umbel.state.runs.points import StoredColumn
+    from umbel.state.runs.stored_columns import StoredColumn
+    from umbel.state.runs.stored_lists import StoredLists
 
 
 class PointSource(Protocol):
@@ -59,6 +60,10 @@ class PointSource(Protocol):
 
     def column(self, name: str) -> StoredColumn:
         """Return a column of fixed width."""
+        ...
+
+    def lists(self, name: str) -> StoredLists:
+        """Return a list column."""
         ...
 
     def take(self, rows: Ints) -> pl.DataFrame:

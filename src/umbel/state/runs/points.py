@@ -6,21 +6,21 @@ They make no frame: for one key that would take most of the time.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from umbel.state.runs.addresses import Hashes, expanded, hash_key, hash_keys
 from umbel.state.runs.point_source import PointSource
-from umbel.state.values import HALVES, Array, Flags, Ints, Values, units
+from umbel.state.runs.stored_columns import NullBits, StoredColumn, fixed_values, zeroed
+from umbel.state.runs.stored_lists import StoredLists, joined
+from umbel.state.values import Array, Flags, Ints, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from umbel.state.runs.packing import PackedNumbers
+    from collections.abc import Iterator, Mapping, Sequence
 
 _PLAIN = pl.CompatLevel.oldest()
 ONE_BY_ONE = 24
@@ -150,66 +150,6 @@ def slices_of(groups: Sequence[RowSlice | None]) -> list[list[RowSlice]]:
     return [[] if each is None else [each] for each in groups]
 
 
-class StoredColumn:
-    """A column as stored: fixed-width values or booleans; of others the nulls.
-
-    Args:
-        array: the whole column; None if there are no nulls, and the numbers are given.
-        numbers: its values, if they are not those of the array.
-    """
-
-    __slots__ = ("_bits", "_offset", "_valid", "numbers")
-
-    def __init__(self, array: pa.Array | None, numbers: Array | PackedNumbers | None = None) -> None:
-        self.numbers = numbers
-        """Values of fixed width; at nulls they are undefined. None for other columns."""
-        self._offset, self._valid, self._bits = 0, None, None
-        if array is None:
-            return
-        buffers, width, self._offset = array.buffers(), width_of(array.type), array.offset
-        self._valid = np.frombuffer(buffers[0], np.uint8) if array.null_count else None
-        if pa.types.is_boolean(array.type):
-            self._bits = np.frombuffer(buffers[1], np.uint8) if len(array) else np.zeros(0, np.uint8)
-        elif width is not None and numbers is None:
-            start = array.offset * width.itemsize
-            self.numbers = np.frombuffer(buffers[1], width, len(array), start) if len(array) else np.zeros(0, width)
-
-    @property
-    def has_nulls(self) -> bool:
-        """True if some value is null."""
-        return self._valid is not None
-
-    def values(self, rows: Ints | slice) -> Array:
-        """Return some values as stored, 0 for null.
-
-        A decimal has two halves, booleans are bytes.
-        """
-        found = _bits_at(self._bits, self._offset, rows) if self.numbers is None else self.numbers[rows]
-        if self._valid is not None:
-            nulls = self.nulls(rows)
-            if np.count_nonzero(nulls):
-                found = found.copy()
-                found[nulls] = 0
-        return found
-
-    def nulls(self, rows: Ints | slice) -> Flags:
-        """Return a mask of the nulls among some values."""
-        if self._valid is None:
-            return np.zeros(rows.stop - rows.start if isinstance(rows, slice) else len(rows), np.bool_)
-        found: Flags = _bits_at(self._valid, self._offset, rows) == 0
-        return found
-
-
-def _bits_at(bits: Any, offset: int, rows: Ints | slice) -> Array:
-    if isinstance(rows, slice):
-        low, high = rows.start + offset, rows.stop + offset
-        found: Array = np.unpackbits(bits[low >> 3 : (high + 7) >> 3], bitorder="little")
-        return found[low & 7 : (low & 7) + high - low]
-    places = rows + offset
-    found = (bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1
-    return np.asarray(found)
-
-
 class PointRecords:
     """The rows of some groups, one group after the other, as NumPy arrays.
 
@@ -226,15 +166,29 @@ class PointRecords:
         self.counts = np.array([sum(each.high - each.low for each in group) for group in groups], np.int64)
         self.are_merged = all(len(group) < 2 for group in groups)
         self._columns: dict[str, Array] = {}
+        self._nulls: dict[tuple[NullBits | None, ...], Flags] = {}
         self._parts, self._order = _gathered(self._slices)
 
     def __getitem__(self, name: str) -> Array:
         """Return a column: numbers as they are stored, for a decimal two halves."""
         found = self._columns.get(name)
         if found is None:
-            parts = [source.column(name).values(rows) for source, rows in self._parts]
-            found = self._columns[name] = self._joined(parts or [_no_values(self._dtypes[name])])
+            found = self._columns[name] = self._read(name)
         return found
+
+    def _read(self, name: str) -> Array:
+        if len(self._parts) == 1:  # as most lookups of one key
+            source, rows = self._parts[0]
+            columns = [source.column(name)]
+            found = columns[0].raw(rows)
+            if not columns[0].has_nulls:
+                return found
+        else:
+            columns = [source.column(name) for source, _ in self._parts]
+            parts = [column.raw(rows) for column, (_, rows) in zip(columns, self._parts, strict=True)]
+            found = self._joined(parts or [_no_values(self._dtypes[name])])
+        nulls = self._nulls_of(columns)
+        return found if nulls is None else zeroed(found, nulls)
 
     @property
     def owners(self) -> Ints:
@@ -245,20 +199,43 @@ class PointRecords:
 
     def nulls(self, name: str) -> Flags:
         """Return the null mask of a column of fixed width."""
-        return self._joined(
-            [source.column(name).nulls(rows) for source, rows in self._parts] or [np.zeros(0, np.bool_)]
-        )
+        found = self._nulls_of([source.column(name) for source, _ in self._parts])
+        return np.zeros(int(self.counts.sum()), np.bool_) if found is None else found
+
+    def _nulls_of(self, columns: Sequence[StoredColumn]) -> Flags | None:
+        """Return the null mask of a column by its parts.
+
+        None if no column has nulls. Columns that share their bitmaps share the mask.
+        """
+        bits = tuple([column.null_bits for column in columns])
+        if not any(bits):
+            return None
+        found = self._nulls.get(bits)
+        if found is None:
+            pairs = zip(columns, self._parts, strict=True)
+            found = self._nulls[bits] = self._joined([column.nulls(rows) for column, (_, rows) in pairs])
+        return found
 
     def lists(self, name: str, rows: Ints) -> tuple[Values, Ints]:
         """Return the elements of a list column at some rows, and each list's length.
 
         A null list has no elements.
         """
-        lists, dtype = self._array(name).take(pa.array(rows)), self._dtypes[name]
-        assert isinstance(dtype, pl.List)
-        lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-        inner: Any = dtype.inner
-        return _values(lists.flatten(), inner() if isinstance(inner, type) else inner), lengths.astype(np.int64)
+        if len(self._parts) == 1:
+            source, places = self._parts[0]
+            return source.lists(name).at(_rows_at(places, rows if self._order is None else self._order[rows]))
+        if not self._parts:
+            return StoredLists.of(pl.Series(dtype=self._dtypes[name])).at(rows)
+        return joined(self._lists_in_parts(name, rows if self._order is None else self._order[rows]))
+
+    def _lists_in_parts(self, name: str, rows: Ints) -> Iterator[tuple[Ints, Values, Ints]]:
+        """Yield the positions of the rows of each part, and what `lists` returns for these."""
+        start = 0
+        for source, places in self._parts:
+            count = places.stop - places.start if isinstance(places, slice) else len(places)
+            (mine,) = ((rows >= start) & (rows < start + count)).nonzero()
+            yield mine, *source.lists(name).at(_rows_at(places, rows[mine] - start))
+            start += count
 
     def binaries(self, name: str, rows: Ints) -> list[bytes | None]:
         """Return the bytes of a column at some rows."""
@@ -285,53 +262,31 @@ def _gathered(slices: Sequence[RowSlice]) -> tuple[list[tuple[PointSource, Ints 
     if len(slices) == 1:
         source, low, high = slices[0]
         return [(source, slice(low, high))], None
-    places: dict[int, list[int]] = {}
-    for place, each in enumerate(slices):
-        places.setdefault(id(each.source), []).append(place)
+    if not slices:
+        return [], None
+    sources = {id(each.source): each.source for each in slices}
+    numbers = {source: number for number, source in enumerate(sources)}
     lows = np.array([each.low for each in slices], np.int64)
     highs = np.array([each.high for each in slices], np.int64)
-    parts: list[tuple[PointSource, Ints | slice]] = []
-    owners = []
-    for numbers in places.values():
-        rows, ranges = expanded(lows[numbers], highs[numbers])
-        parts.append((slices[numbers[0]].source, rows))
-        owners.append(np.array(numbers, np.int64)[ranges])
-    if len(parts) < 2:
-        return parts, None
-    return parts, np.concatenate(owners).argsort(kind="stable")
+    rows, ranges = expanded(lows, highs)
+    if len(sources) < 2:
+        return [(slices[0].source, rows)], None
+    owners = np.array([numbers[id(each.source)] for each in slices])[ranges]
+    apart = owners.argsort(kind="stable")
+    order = np.empty_like(apart)
+    order[apart] = np.arange(len(apart))
+    rows, ends = rows[apart], np.bincount(owners, minlength=len(sources)).cumsum().tolist()
+    places = [rows[start:end] for start, end in pairwise([0, *ends])]
+    return list(zip(sources.values(), places, strict=True)), order
 
 
-def width_of(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type of stored values; None if of no fixed width, or bits."""
-    if pa.types.is_decimal(kind):
-        return HALVES
-    if pa.types.is_floating(kind):
-        return np.dtype(f"<f{kind.bit_width // 8}")
-    if pa.types.is_temporal(kind) or pa.types.is_signed_integer(kind):
-        return np.dtype(f"<i{kind.bit_width // 8}")
-    return np.dtype(f"<u{kind.bit_width // 8}") if pa.types.is_unsigned_integer(kind) else None
-
-
-def fixed_values(column: pa.Array) -> Array:
-    """Return a column of fixed width as stored, 0 for null; booleans as bytes."""
-    return StoredColumn(column).values(slice(0, len(column)))
+def _rows_at(places: Ints | slice, positions: Ints) -> Ints:
+    return positions + places.start if isinstance(places, slice) else places[positions]
 
 
 @cache
 def _no_values(dtype: pl.DataType) -> Array:
     return fixed_values(pl.Series(dtype=dtype).to_arrow(compat_level=_PLAIN))
-
-
-def _values(array: pa.Array, dtype: pl.DataType) -> Values:
-    column, rows = StoredColumn(array), slice(0, len(array))
-    nulls = column.nulls(rows)
-    if dtype in (pl.String, pl.Binary):
-        stored = np.empty(len(array), object)
-        stored[:] = array.to_pylist()
-        stored[nulls] = "" if dtype == pl.String else b""
-        return Values(stored, nulls, dtype)
-    stored = column.values(rows)
-    return Values(units(stored) if isinstance(dtype, pl.Decimal) else stored, nulls, dtype)
 
 
 def frame_of(rows: Sequence[RowSlice], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:

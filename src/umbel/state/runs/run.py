@@ -29,9 +29,10 @@ from umbel.state.runs.packing import (
     unpacked,
     with_fixed_width,
 )
-from umbel.state.runs.points import StoredColumn, width_of
 from umbel.state.runs.rules import HASH, KEY, REMOVED
 from umbel.state.runs.section import BLOCK_ROWS, PackedSection, Section, StoredArrays, pack_section
+from umbel.state.runs.stored_columns import StoredColumn, width_of
+from umbel.state.runs.stored_lists import StoredLists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,6 +128,7 @@ class RunFile:
             self._open_one(data.slice(0, size), arrays)
         self._others = [name for name in self._schema.names if name not in (HASH, KEY)]
         self._columns: dict[str, StoredColumn] = {}
+        self._lists: dict[str, StoredLists] = {}
         self._ordinals: dict[str, Ints | Ordinals] = {}
 
     def _describe(self, meta: dict[str, Any]) -> None:
@@ -252,7 +254,14 @@ class RunFile:
         """Return a column of fixed width; only rows that were found may be read."""
         found = self._columns.get(name)
         if found is None:
-            found = self._columns[name] = self._opened_column(name)
+            found = self._columns[name] = self._opened_column(name).sharing(list(self._columns.values()))
+        return found
+
+    def lists(self, name: str) -> StoredLists:
+        """Return a list column; only rows that were found may be read."""
+        found = self._lists.get(name)
+        if found is None:
+            found = self._lists[name] = StoredLists(self._rows.column(name), self.columns[name])
         return found
 
     def _opened_column(self, name: str) -> StoredColumn:
