@@ -85,8 +85,21 @@ def test_a_truncation_passes(config: str) -> None:
 
 
 def test_starts_and_replacements_are_those_of_the_rows_that_are_left() -> None:
-    starts = pl.Series([LATER, FIRST, FIRST], dtype=pl.Datetime("us", "UTC"))
+    starts = pl.Series([None, FIRST, FIRST], dtype=pl.Datetime("us", "UTC"))
     rows, letters = prepared(BOB, ADA, ADA, starts=starts, replaces=pl.Series([False, False, True]))
     assert [(user, number) for user, _, weight, number in rows] == [("ada", 1), ("ada", 2)]
     assert rows[0][2] != rows[1][2]
     assert letters == []
+
+
+def test_an_update_that_a_filter_leaves_out_ends_the_row_before_it() -> None:
+    starts = pl.Series([None, LATER, LATER], dtype=pl.Datetime("us", "UTC"))
+    gone = {**ADA, "country": ""}
+    rows, letters = prepared(ADA, gone, ADA, starts=starts)
+    assert rows == [("ada", "UK", 1, 0), ("ada", "", -1, 1), ("ada", "UK", 1, 2)]
+    dropped = CONFIG.replace("{name: filter}", "{name: parse_datetime, format: '%Y', on_error: drop}")
+    rows, letters = prepared(gone, gone, starts=starts[:2], config=dropped)
+    assert [(user, weight, row) for user, _, weight, row in rows] == [("ada", -1, 1)]
+    assert letters == []
+    rows, letters = prepared(gone, gone, starts=starts[:2], is_keyed=False)
+    assert rows == letters == []
