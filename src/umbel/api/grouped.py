@@ -99,7 +99,7 @@ def _fitted(aggregate: Aggregate, schema: Schema, owner: str) -> Aggregate:
     try:
         return aggregate.fitted(schema)
     except UmbelError as error:
-        raise type(error)(f"{owner}: {error.message}", hint=error.hint) from None
+        raise error.restated(f"{owner}: {error.message}", hint=error.hint) from None
 
 
 def _check_names(owner: str, named: Mapping[str, Any]) -> None:

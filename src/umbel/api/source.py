@@ -241,7 +241,7 @@ def duration(subject: str, name: str, text: Any) -> int:
     try:
         return parse_duration(text)
     except (InvalidType, InvalidValue) as error:
-        raise type(error)(f"{subject}: {name}: {error.message}", hint=error.hint) from error
+        raise error.restated(f"{subject}: {name}: {error.message}", hint=error.hint) from error
 
 
 def period(subject: str, since: Any, until: Any) -> tuple[datetime | None, datetime | None]:
