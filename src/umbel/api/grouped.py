@@ -113,6 +113,11 @@ def _check_names(owner: str, named: Mapping[str, Any]) -> None:
             raise InvalidValue(
                 f"{owner}: '{name}' must be an aggregate, found {value!r}", hint='n=Count(window=Continuous("1d"))'
             )
+        if value.into_field not in ("", name):
+            raise InvalidValue(
+                f"{owner}: '{name}' has another name, into_field={value.into_field!r}",
+                hint="name it once: leave one out",
+            )
 
 
 def _unwrapped(aggregates: Sequence[Any]) -> Sequence[Any]:
