@@ -97,3 +97,23 @@ def test_metrics_have_the_expectations_of_all_branches(made: Deployed) -> None:
     failed = [each for each in lines if each.startswith("umbel_expectation_rows{") and 'outcome="failed"' in each]
     found = {each.partition('branch="')[2].partition('"')[0]: float(each.split()[-1]) for each in failed}
     assert found == {"main": ROWS - 10, "dev": ROWS - 20}
+
+
+def test_a_replay_is_of_the_letters_of_both_names(made: Deployed) -> None:
+    """Those of the version to come were left out until it served."""
+    made.commit([event(1)])
+    log(made, *("x" * 5), *range(ROWS))
+    drain(made.deployment)
+    made.commit([event(2)])
+    log(made, "y")
+    drain(made.deployment, 1)
+    assert is_backfilling(made)
+    dead = made.deployment.catalog.count_dead()
+    assert sorted(dead.values()) == [1, 6], "of the version that serves, and of the one to come"
+    with serving_admin(made.deployment) as transport, Client(transport=transport, base_url="http://umbel") as http:
+        path, whole = "/api/v1/dataset/Event/dead_letters/replay", {"count": 7, "left_out": {}}
+        assert http.post(path, json={"dry_run": True}).json() == {"replay": None, **whole}
+        assert http.post(path, json={"dry_run": False}).json() == {"replay": 1, **whole}
+    drain(made.deployment)
+    counts = made.deployment.catalog.counts()
+    assert {name: count for (name, of), count in counts.items() if of == "replayed"} == dict(dead)
