@@ -91,7 +91,9 @@ class TransformedRows(IncomingRows):
         """
         found: list[bytes | str | None] = [rejected.get(row) for row in range(raw.frame.height)]
         good, lines = {True: list[int](), False: list[int]()}, {True: list[bytes](), False: list[bytes]()}
-        for row, values in enumerate(raw.frame.iter_rows(named=True) if raw.objects is None else raw.objects):
+        for row, values in enumerate(
+            _with_texts(raw.frame).iter_rows(named=True) if raw.objects is None else raw.objects
+        ):
             if row in raw.truncations:
                 found[row] = b"{}"
             elif row not in rejected:
@@ -129,6 +131,13 @@ def _changes(made: Raw, raw: Raw, numbers: pl.Series) -> Raw:
         starts=None if raw.starts is None else raw.starts.gather(numbers),
         replaces=None if raw.replaces is None else raw.replaces.gather(numbers),
     )
+
+
+def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with bytes as base64, which fields of bytes are read from."""
+    text = pl.element().bin.encode("base64")
+    lists = [name for name, dtype in frame.schema.items() if dtype == pl.List(pl.Binary)]
+    return frame.with_columns(pl.col(pl.Binary).bin.encode("base64"), pl.col(lists).list.eval(text))
 
 
 def _reason(letter: Letter) -> str:

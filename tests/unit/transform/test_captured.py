@@ -103,3 +103,28 @@ def test_an_update_that_a_filter_leaves_out_ends_the_row_before_it() -> None:
     assert letters == []
     rows, letters = prepared(gone, gone, starts=starts[:2], is_keyed=False)
     assert rows == letters == []
+
+
+def test_bytes_of_a_row_are_base64() -> None:
+    """A table with a column of bytes had a dead letter for each row, whatever the configuration reads."""
+    database = Postgres(name="pg", host="localhost", db_name="shop", username="u", password="p")
+
+    config = "passthrough: true\n---\nsource_field: at\ntarget_field: at\n"
+
+    @source(database.table("files"), disorder="1d", cdc="native", transform=loads(config))
+    @dataset(index=True)
+    class File:
+        digest: bytes = field(key=True)
+        parts: list[bytes]
+        at: datetime
+
+    columns = {"digest": [b"\0\xff", b"\0\xff"], "parts": [[b"a", b"", None], None], "other": [b"x", None]}
+    frame = pl.DataFrame({**columns, "at": [FIRST, None]})
+    found = prepare(Raw(frame, rejects({}), deletions={1: LATER}), File._record.sources[0], File._record)
+    assert [why for *_, why in found.rejects.iter_rows()] == ["[2]: null, and bytes is not Optional"]
+    frame = frame.with_columns(pl.Series("parts", [[b"a", b""], None]))
+    found = prepare(Raw(frame, rejects({}), deletions={1: LATER}), File._record.sources[0], File._record)
+    assert found.frame.select("digest", "parts", "_weight").rows() == [
+        (b"\0\xff", [b"a", b""], 1),
+        (b"\0\xff", None, -1),
+    ]
