@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
+from typing import Any
 
 _OWN = f"{Path(__file__).parent}{os.sep}"
 _STDLIB = f"{Path(os.__file__).parent}{os.sep}"
@@ -72,12 +73,46 @@ class UmbelError(Exception):
         colon = ":" if separator and first.endswith(":") else ""
         return f"{first.removesuffix(colon)} (at {where}){colon}{separator}{rest}"
 
+    def restated(self, message: str, *, where: str | None = None, hint: str | None = None) -> UmbelError:
+        """Return an error of the same class with another text.
+
+        Args:
+            message: the problem, with the subject that the error does not know.
+            where: `file:line` of the faulty definition.
+            hint: how to fix it.
+        """
+        return _made(type(self), message, where, hint, vars(self))
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.where or self.raised_at, self.hint))
 
 
 def _rebuild(kind: type[UmbelError], message: str, where: str | None, hint: str | None) -> UmbelError:
-    return kind(message, where=where, hint=hint)
+    return _made(kind, message, where, hint)
+
+
+def _made(
+    kind: type[UmbelError],
+    message: str,
+    where: str | None,
+    hint: str | None,
+    attributes: Mapping[str, object] = MappingProxyType({}),
+) -> UmbelError:
+    """Return an error of a class; where that cannot be, of the nearest of umbel's.
+
+    The constructor of a class of another package may take other arguments, so it is not called.
+    """
+    layout: Any = kind
+    while layout.__module__ != "builtins":
+        layout = layout.__base__
+    try:
+        made: UmbelError = layout.__new__(kind)
+        vars(made).update(attributes)
+        UmbelError.__init__(made, message, where=where, hint=hint)
+    except Exception:  # noqa: BLE001  of code of another package
+        own = next(each for each in kind.__mro__ if each.__module__ == __name__ and issubclass(each, UmbelError))
+        return own(message, where=where, hint=hint)
+    return made
 
 
 def _users_line() -> str | None:
@@ -241,7 +276,7 @@ def raise_all(
     """Raise one error of `kind` listing all of `errors`, if there are any."""
     lines = [error.described() if isinstance(error, UmbelError) else error for error in errors]
     if lines:
-        raise kind(headline + "".join(f"\n  - {line}" for line in lines), where=where, hint=hint)
+        raise _made(kind, headline + "".join(f"\n  - {line}" for line in lines), where, hint)
 
 
 class ErrorCollector:

@@ -14,6 +14,7 @@ from tests.connectors.shop_datasets import deployed, examine, letters, orders, r
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
+from umbel.connectors.postgres.replication import ReplicatedSource
 from umbel.datasets import dataset, field
 from umbel.errors import InvalidValue
 
@@ -165,3 +166,17 @@ def test_a_field_of_a_generated_column_is_refused(postgres_server: PostgresServe
         until(made, lambda: letters(made), 20.0)
         (letter,) = letters(made)
         assert (letter.field, letter.reason) == ("note", "the column is missing, expected Optional[str]")
+
+
+def test_a_publication_that_another_source_has_just_made_is_used(
+    postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources of one table begin at once, and see no publication: all but one had a dead letter."""
+    name = database(postgres_server)
+    run = partial(postgres_server.run, database=name)
+    run(ORDERS, "INSERT INTO orders VALUES (1, 'a', now())", "CREATE PUBLICATION umbel_orders FOR TABLE orders")
+    monkeypatch.setattr(ReplicatedSource, "_is_published", lambda *_: False)
+    with deployed(tmp_path, orders(shop(postgres_server, name), cdc="native")) as made:
+        until(made, lambda: made.taken().get("Orders"), 60)
+        assert rows_of(made, "Orders", ["id", "note"]) == [(1, "a")]
+        assert letters(made) == []

@@ -116,3 +116,69 @@ def test_the_users_line_is_none_of_a_compiled_module():
     with pytest.raises(TypeError) as raised:
         bool(pd.NA)
     assert line_of(raised.value).rpartition(":")[0] == __file__
+
+
+class _Numbered(InvalidType):
+    """An error of another package, whose constructor takes other arguments."""
+
+    def __init__(self, number):
+        super().__init__(f"number {number}")
+        self.number = number
+
+
+class _Unmade(InvalidValue, OSError):
+    """One whose objects are made by arguments of its own."""
+
+    def __new__(cls, number):
+        return OSError.__new__(cls)
+
+    def __init__(self, number):
+        super().__init__(f"number {number}")
+
+
+class _Read(InvalidValue):
+    """One whose text is a property of its own."""
+
+    @property
+    def message(self):
+        return "own"
+
+    @message.setter
+    def message(self, _):
+        raise AttributeError("own")
+
+
+@pytest.mark.parametrize("error", [*(kind("wrong", hint="no") for kind in KINDS), _Numbered(7), _Unmade(7)], ids=repr)
+def test_an_error_is_restated_with_its_class(error):
+    again = error.restated("field 'x': wrong", where="app.py:3", hint="do this")
+    assert type(again) is type(error)
+    assert str(again) == "field 'x': wrong (at app.py:3)\n  hint: do this"
+    assert again.args == ("field 'x': wrong",)
+    assert getattr(again, "number", None) == getattr(error, "number", None)
+
+
+def test_an_error_travels_whose_constructor_takes_other_arguments():
+    again = pickle.loads(pickle.dumps(_Numbered(7)))
+    assert (type(again), again.message) == (_Numbered, "number 7")
+
+
+def test_an_error_of_which_none_can_be_made_is_restated_as_the_nearest():
+    assert type(errors._made(_Read, "wrong", None, None)) is InvalidValue
+
+
+def test_several_errors_are_one_of_the_class_of_the_first():
+    collector = ErrorCollector("dataset 'D'")
+    collector.add(_Numbered(7), InvalidValue("wrong"))
+    with pytest.raises(_Numbered, match="2 faults"):
+        collector.check()
+
+
+def test_an_aggregate_of_another_package_may_raise_its_own_error():
+    from umbel.api.grouped import _fitted
+
+    class Counted:
+        def fitted(self, _):
+            raise _Numbered(7)
+
+    with pytest.raises(_Numbered, match="aggregate in pipeline 'p': number 7"):
+        _fitted(Counted(), None, "aggregate in pipeline 'p'")

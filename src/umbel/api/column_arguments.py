@@ -59,7 +59,7 @@ def type_of(annotation: Any, subject: str, column: str) -> DType:
     try:
         return from_annotation(annotation)
     except (InvalidType, InvalidValue) as error:
-        raise type(error)(f"{subject}: column '{column}': {error.message}", hint=error.hint) from None
+        raise error.restated(f"{subject}: column '{column}': {error.message}", hint=error.hint) from None
 
 
 _PANDAS = {"Int64Dtype": int, "Float64Dtype": float, "StringDtype": str, "BooleanDtype": bool}

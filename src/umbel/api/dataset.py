@@ -24,6 +24,7 @@ from umbel.definitions.records import DatasetDefinition, Metadata
 from umbel.definitions.versions import check_version
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, located
 from umbel.functions.fingerprint import fingerprint
+from umbel.types.arguments import checked_call
 from umbel.types.class_body import as_attribute, members_of, other_members_of
 from umbel.types.durations import parse_duration
 
@@ -188,6 +189,7 @@ def dataset(
 ) -> Callable[[type[T]], type[T]]: ...
 
 
+@checked_call
 def dataset(
     cls: type | None = None,
     version: int = 1,
@@ -222,12 +224,20 @@ def dataset(
             provided = {name: value for name, value in (("online", online), ("offline", offline)) if value is not None}
             check_flags(owner, index=index, **provided)
             indexes = _shorthand(index, online, offline, owner)
-            made = _dataset(found, frame, version=version, history=parse_duration(history))
+            made = _dataset(found, frame, version=version, history=_history(owner, history))
             return apply_noted(found, _indexed(made, *indexes) if index or any(indexes) else made)
 
     return decorate if cls is None else decorate(cls)
 
 
+def _history(owner: str, history: Any) -> int:
+    try:
+        return parse_duration(history)
+    except (InvalidType, InvalidValue) as error:
+        raise error.restated(f"{owner}: history: {error.message}", hint=error.hint) from None
+
+
+@checked_call
 def index(
     obj: Dataset | None = None, type: str = "primary", online: bool = True, offline: str | None = "forever"
 ) -> Any:

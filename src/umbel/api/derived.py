@@ -166,7 +166,7 @@ class Deriving:
         try:
             inferred = expression.dtype({name: each.type for name, each in self.features.items()})
         except UmbelError as error:
-            raise type(error)(f"{self.title}: {error.message}", where=self.location, hint=error.hint) from None
+            raise error.restated(f"{self.title}: {error.message}", where=self.location, hint=error.hint) from None
         declared = provided.dtype if isinstance(provided, TypedExpr) else self.feature.type
         if not matches(inferred, declared, expression) or declared != self.feature.type:
             found = inferred if declared == self.feature.type else declared

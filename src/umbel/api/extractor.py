@@ -19,6 +19,7 @@ from umbel.definitions.versions import check_version
 from umbel.errors import InvalidType, InvalidValue, did_you_mean
 from umbel.functions.user_function import UserFunction, location_of
 from umbel.operators.columns import quoted
+from umbel.types.arguments import checked_call
 
 if TYPE_CHECKING:
     from umbel.api.featureset import Featureset
@@ -250,6 +251,7 @@ def extractor(
 ) -> Callable[[Body], Extractor]: ...
 
 
+@checked_call
 def extractor(
     func: Body | None = None,
     deps: Sequence[Any] | None = None,

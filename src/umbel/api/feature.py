@@ -12,6 +12,7 @@ from umbel.definitions.env import Selector, selector
 from umbel.definitions.records import FeatureDefinition, Metadata
 from umbel.definitions.versions import check_version
 from umbel.errors import InvalidType
+from umbel.types.arguments import checked_call
 from umbel.types.dtypes import DType
 
 NOTHING = Metadata()
@@ -51,6 +52,7 @@ class FeatureOptions:
         return replace(self, reference=field, default=default)
 
 
+@checked_call
 def feature(
     *ref: Any,
     default: Any = None,
@@ -72,7 +74,7 @@ def feature(
         InvalidType: there are several references, or a default without a reference.
     """
     if id is not None:
-        _deprecated(f"feature(id={id})")
+        _deprecated(f"feature(id={id})", 4)
     if len(ref) > 1:
         raise InvalidType(
             f"feature: at most one reference, found {len(ref)}: {', '.join(map(str, ref))}",
@@ -92,9 +94,9 @@ def feature(
     return FeatureOptions(ref[0] if ref else None, default, version or 0, selector(env, "feature"))
 
 
-def _deprecated(old: str) -> None:
+def _deprecated(old: str, level: int = 3) -> None:
     warnings.warn(
-        f"{old} is an older spelling: use feature(Dataset.field, default=...)", DeprecationWarning, stacklevel=3
+        f"{old} is an older spelling: use feature(Dataset.field, default=...)", DeprecationWarning, stacklevel=level
     )
 
 

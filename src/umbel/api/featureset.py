@@ -22,6 +22,7 @@ from umbel.definitions.records import ExtractorDefinition, FeaturesetDefinition,
 from umbel.errors import ErrorCollector, InvalidType, InvalidValue, NotSupported, did_you_mean, raise_all
 from umbel.functions.fingerprint import fingerprint
 from umbel.types.annotations import from_annotation, to_annotation
+from umbel.types.arguments import checked_call
 from umbel.types.class_body import (
     annotations_of,
     as_attribute,
@@ -138,6 +139,7 @@ T = TypeVar("T")
 
 
 # Typed as the class passed in: editors then complete its features.
+@checked_call
 def featureset(cls: type[T]) -> type[T]:
     """Declare an annotated class as a featureset.
 

@@ -11,6 +11,7 @@ from umbel.api.flags import check_flags
 from umbel.api.metadata import metadata
 from umbel.definitions.records import Metadata
 from umbel.errors import InvalidValue
+from umbel.types.arguments import checked_call
 from umbel.types.dtypes import DType
 
 NOTHING = Metadata()
@@ -47,6 +48,7 @@ class FieldOptions:
         return replace(self, described=metadata(owner, description, tags))
 
 
+@checked_call
 def field(key: bool = False, timestamp: bool = False, erase_key: bool = False) -> Any:
     """Declare the role of a dataset's field.
 

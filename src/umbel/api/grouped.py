@@ -99,7 +99,7 @@ def _fitted(aggregate: Aggregate, schema: Schema, owner: str) -> Aggregate:
     try:
         return aggregate.fitted(schema)
     except UmbelError as error:
-        raise type(error)(f"{owner}: {error.message}", hint=error.hint) from None
+        raise error.restated(f"{owner}: {error.message}", hint=error.hint) from None
 
 
 def _check_names(owner: str, named: Mapping[str, Any]) -> None:
@@ -112,6 +112,11 @@ def _check_names(owner: str, named: Mapping[str, Any]) -> None:
         if not isinstance(value, Aggregate):
             raise InvalidValue(
                 f"{owner}: '{name}' must be an aggregate, found {value!r}", hint='n=Count(window=Continuous("1d"))'
+            )
+        if value.into_field not in ("", name):
+            raise InvalidValue(
+                f"{owner}: '{name}' has another name, into_field={value.into_field!r}",
+                hint="name it once: leave one out",
             )
 
 

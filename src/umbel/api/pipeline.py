@@ -17,6 +17,7 @@ from umbel.definitions.env import Selector, selector
 from umbel.definitions.records import DatasetDefinition, Metadata, PipelineDefinition
 from umbel.errors import ErrorCollector, InvalidType, UmbelError, located, raise_all
 from umbel.functions.user_function import location_of
+from umbel.types.arguments import checked_call
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
@@ -122,6 +123,7 @@ def pipeline(func: Body) -> Pipeline: ...
 def pipeline(func: None = None, env: str | Sequence[str] | None = None) -> Callable[[Body], Pipeline]: ...
 
 
+@checked_call
 def pipeline(func: Body | None = None, env: str | Sequence[str] | None = None) -> Pipeline | Callable[[Body], Pipeline]:
     """Declare a method of a dataset class as the pipeline that computes its rows.
 

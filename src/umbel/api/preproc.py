@@ -128,7 +128,7 @@ class _Checks:
         try:
             return expression.dtype(columns)
         except UmbelError as error:
-            raise type(error)(f"{subject}: {error.message}", where=self.source.location, hint=error.hint) from error
+            raise error.restated(f"{subject}: {error.message}", where=self.source.location, hint=error.hint) from error
 
     def sample(self, sample: Sample) -> Sampling:
         """Return the checked sampling of the rows."""

@@ -16,6 +16,7 @@ from umbel.definitions.arguments import ISOLATE, WAIT, DataConnector, DataSource
 from umbel.definitions.env import selector
 from umbel.definitions.records import SinkDefinition
 from umbel.errors import InvalidType, InvalidValue
+from umbel.types.arguments import checked_call
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class SnapshotData:
     num_retain: int
 
 
+@checked_call
 def sink(
     conn: DataConnector,
     cdc: str | None = None,
@@ -60,7 +62,7 @@ def sink(
     Raises:
         InvalidValue: the connector's kind does not support an argument.
     """
-    owner = _checked(conn, refused)
+    owner = _checked(conn, refused, renames)
     options: dict[str, Any] = {"cdc": cdc} | dict(zip(("since", "until"), period(owner, since, until), strict=True))
     conn.check_sink(Delivery(**options, every=every, how=how, renames=dict(renames or {})))
     record = SinkDefinition(
@@ -75,7 +77,7 @@ def sink(
     return lambda dataset: cast("Any", _drained(dataset, record))
 
 
-def _checked(conn: Any, refused: str) -> str:
+def _checked(conn: Any, refused: str, renames: Any) -> str:
     if isinstance(conn, DataSource):
         kind = type(conn).__name__
         raise InvalidValue(
@@ -86,6 +88,9 @@ def _checked(conn: Any, refused: str) -> str:
     if refused not in {ISOLATE, WAIT}:
         reason = f"refused must be '{ISOLATE}' or '{WAIT}', found {refused!r}"
         raise InvalidValue(f"sink to {conn.title}: {reason}", hint='refused="wait"')
+    if not isinstance(renames, Mapping | None):
+        message = f"sink to {conn.title}: renames must be a dict, found {renames!r:.80}"
+        raise InvalidType(message, hint='renames={"field": "column"}')
     return f"sink to {conn.title}"
 
 

@@ -20,8 +20,9 @@ from umbel.connectors.table import TableConnector
 from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.definitions.env import selector
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
-from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, did_you_mean
 from umbel.types import epochs
+from umbel.types.arguments import checked_call
 from umbel.types.dtypes import Datetime
 from umbel.types.durations import parse_duration
 
@@ -36,6 +37,7 @@ Env = str | Sequence[str] | None
 T = TypeVar("T")
 
 
+@checked_call
 def source(
     conn: DataConnector,
     disorder: str,
@@ -109,7 +111,7 @@ def _record(
         connector=conn,
         disorder=duration(subject, "disorder", disorder),
         cdc=cdc,
-        every=duration(subject, "every", every or EVERY),
+        every=duration(subject, "every", EVERY if every is None else every),
         idleness=None if idleness is None else duration(subject, "idleness", idleness),
         location=location(caller()),
         env=selector(env, subject),
@@ -147,11 +149,12 @@ def _check_references(subject: str, conn: DataConnector, preproc: Mapping[str, A
 
 
 def _refuse_older(older: Iterable[str]) -> None:
+    known = [name for name in signature(source).parameters if name != "older"]
     for name in older:
-        instead = OLDER.get(name)
+        instead, close = OLDER.get(name), did_you_mean(name, known)
         raise InvalidType(
-            f"source: unknown argument '{name}'",
-            hint=f"use {instead}" if instead else f"arguments: {', '.join(signature(source).parameters)}",
+            f"source: unknown argument '{name}'{'' if instead else close}",
+            hint=f"use {instead}" if instead else f"arguments: {', '.join(known)}",
         )
 
 
@@ -241,7 +244,7 @@ def duration(subject: str, name: str, text: Any) -> int:
     try:
         return parse_duration(text)
     except (InvalidType, InvalidValue) as error:
-        raise type(error)(f"{subject}: {name}: {error.message}", hint=error.hint) from error
+        raise error.restated(f"{subject}: {name}: {error.message}", hint=error.hint) from error
 
 
 def period(subject: str, since: Any, until: Any) -> tuple[datetime | None, datetime | None]:

@@ -91,8 +91,12 @@ class Replays:
                 found[_outcome(origins.get(source), origin, replay, is_late=is_late, is_cut=is_cut)] += count
         return found
 
-    def request(self, letters: LetterFilter, origins: Mapping[int, str]) -> tuple[int, int]:
-        """Mark dead letters for a replay; return its number, and how many there are."""
+    def request(self, chosen: Sequence[tuple[LetterFilter, Mapping[int, str]]]) -> tuple[int, int]:
+        """Mark dead letters for a replay; return its number, and how many there are.
+
+        Args:
+            chosen: the dead letters of each dataset, with the origins of the sources that can replay, by their ordinal.
+        """
         row, count = t.DeadLetterRow, 0
         self._catalog.setting(REPLAYS, {})
         with self._sessions.begin() as session:
@@ -100,7 +104,7 @@ class Replays:
             session.execute(update(t.SettingRow).where(t.SettingRow.name == REPLAYS).values(name=REPLAYS))
             known = dict(session.get_one(t.SettingRow, REPLAYS).value)
             number = max(known.values(), default=0) + 1
-            for source, origin in origins.items():
+            for letters, source, origin in ((of, *each) for of, origins in chosen for each in origins.items()):
                 mine = letters.condition & (row.source == source) & (row.origin == origin) & row.replay.is_(None)
                 mine &= ~row.reason.startswith(LATE) & (row.size <= func.length(row.raw))
                 session.execute(update(row).where(mine).values(replay=number))

@@ -52,7 +52,7 @@ def command(
     names = _names(deployment, branch, words)
     if words[0] == REPLAY and len(words) == 2:
         chosen = LetterFilter(dataset=names[0], reason=reason, source=source, since=since, until=until)
-        _replay(deployment, chosen, dry_run=dry_run)
+        _replay(deployment, chosen, names, dry_run=dry_run)
     else:
         _list(deployment, names, limit)
 
@@ -108,10 +108,10 @@ def _print_counts(deployment: Deployment, names: list[str]) -> None:
         typer.echo(f"{again} were replayed so far")
 
 
-def _replay(deployment: Deployment, letters: LetterFilter, *, dry_run: bool) -> None:
+def _replay(deployment: Deployment, letters: LetterFilter, names: list[str], *, dry_run: bool) -> None:
     from umbel.runtime.replays import replay_letters
 
-    report = replay_letters(deployment, letters, dry_run=dry_run)
+    report = replay_letters(deployment, letters, names, dry_run=dry_run)
     if not report.count:
         typer.echo("none to replay")
     elif dry_run:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, existing_deployment
 from umbel.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from umbel.quality.totals import ExpectationResult
+    from umbel.runtime.deployment import Deployment
 
 COLUMNS = ("dataset", "expectation", "columns", "rows", "failed", "unjudged", "share", "mostly", "holds")
 
@@ -32,23 +38,34 @@ def command(
     from rich.table import Table
     from rich.text import Text
 
-    from umbel.errors import UnknownName, did_you_mean
-    from umbel.quality.totals import results
-    from umbel.runtime.switching import serving_on
-
-    deployment = existing_deployment(directory, catalog)
-    definitions, placed = serving_on(deployment, branch)
-    known, counts = definitions.datasets, deployment.catalog.counts()
-    if dataset is not None and dataset not in known:
-        raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint="commit it first")
     table = Table(*COLUMNS, box=None)
-    for name in known if dataset is None else (dataset,):
-        for each in results(known[name], placed.get(name, name), counts):
-            seen = each.watched
-            numbers = (str(seen.rows), str(seen.failed), str(each.unjudged), f"{each.share:.4f}", f"{seen.mostly:g}")
-            shown = (name, seen.expectation, ", ".join(seen.columns), *numbers, "yes" if seen.holds else "no")
-            table.add_row(*map(Text, shown))
+    for each in _results(existing_deployment(directory, catalog), branch, dataset):
+        seen = each.watched
+        numbers = (str(seen.rows), str(seen.failed), str(each.unjudged), f"{each.share:.4f}", f"{seen.mostly:g}")
+        shown = (each.dataset, seen.expectation, ", ".join(seen.columns), *numbers, "yes" if seen.holds else "no")
+        table.add_row(*map(Text, shown))
     if table.row_count:
         print_table(table)
     else:
         typer.echo("none")
+
+
+def _results(deployment: Deployment, branch: str, dataset: str | None) -> Iterator[ExpectationResult]:
+    """Yield the results of the datasets that serve on a branch, or of one.
+
+    Raises:
+        UnknownName: there is no such dataset.
+    """
+    from umbel.errors import UnknownName, did_you_mean
+    from umbel.quality.totals import results
+    from umbel.runtime.switching import serving_on
+
+    definitions, placed = serving_on(deployment, branch)
+    known, counts = definitions.datasets, deployment.catalog.counts()
+    if dataset is not None and dataset not in known:
+        raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint="commit it first")
+    graph = deployment.graph(deployment.catalog.latest())
+    for name in known if dataset is None else (dataset,):
+        served = placed.get(name, name)
+        names, node = [served, graph.names.get(branch, {}).get(name, served)], graph.outputs.get(served)
+        yield from results(known[name], names, "" if node is None else node.state_id, counts)

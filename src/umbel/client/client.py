@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from umbel.api.flags import check_flags
 from umbel.client.feature_log import FeatureLogMethods
 from umbel.client.http import HttpTransport
 from umbel.client.names import (
@@ -32,6 +33,7 @@ from umbel.client.trace import TraceMethods
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, Transport
 from umbel.errors import Conflict, InvalidType, InvalidValue, UnknownName
 from umbel.query.columns import by_feature, cast, instants
+from umbel.types.arguments import checked_call
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
         self._transport = transport
         self._branch = branch or MAIN
 
+    @checked_call
     def commit(
         self,
         message: str,
@@ -97,6 +100,7 @@ class Client(FeatureLogMethods, TraceMethods, OlderSpellings):
         from umbel.api.commit import check_commit
 
         check_message(message)
+        check_flags("commit", preview=preview, incremental=incremental, backfill=backfill)
         for _ in range(ATTEMPTS - 1):
             with suppress(Conflict):  # another client has committed since `before`
                 return attempt()

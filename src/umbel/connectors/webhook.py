@@ -19,10 +19,13 @@ from umbel.log.reading import Damage, IngestReader, LogRange
 from umbel.log.records import LogRecord
 from umbel.log.redaction import without_erased
 from umbel.log.segments import LogPosition, directory_of
+from umbel.types.arguments import checked_call
 from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
 from umbel.types.long_numbers import elements
 from umbel.types.raw import Raw, rejects
+
+_NAMED = 'webhook.endpoint("orders")'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +67,19 @@ class Webhook(DataSource):
         except (InvalidType, InvalidValue) as error:
             raise InvalidValue(f"Webhook '{self.name}': retention: {error.message}", hint=error.hint) from error
 
+    @checked_call
     def endpoint(self, endpoint: str) -> WebhookConnector:
-        """Return the connector for one endpoint."""
+        """Return the connector for one endpoint.
+
+        Raises:
+            InvalidType: the name is no text.
+            InvalidValue: it is empty.
+        """
+        name: Any = endpoint
+        if not isinstance(name, str):
+            raise InvalidType(f"Webhook '{self.name}': an endpoint is a text, found {name!r:.80}", hint=_NAMED)
+        if not name.strip():
+            raise InvalidValue(f"Webhook '{self.name}': the name of an endpoint is empty", hint=_NAMED)
         return WebhookConnector(source=self, endpoint=endpoint)
 
 

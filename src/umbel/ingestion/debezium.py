@@ -36,6 +36,7 @@ class OpenedMessages:
         frame: one raw row per change: the row after it, or before its deletion.
         deletions: row number to the instant of deletion, None if the message does not have it.
         errors: row number to the reason the message is invalid.
+        updates: row number to the instant of an update of a row with a key, None if the message does not have it.
         starts: instants before which the rows are not in force, null for none; None for none at all.
         numbers: the number of the message of each row; None where each message is one row.
     """
@@ -43,6 +44,7 @@ class OpenedMessages:
     frame: pl.DataFrame
     deletions: dict[int, datetime | None] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
+    updates: dict[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
     numbers: pl.Series | None = None
 
@@ -86,7 +88,8 @@ def _opened(messages: Sequence[Mapping[str, Any]], columns: Mapping[str, DType])
     sides = (("before" if row in deletions else "after", each) for row, each in enumerate(messages))
     days = [name for name, dtype in columns.items() if isinstance(dtype.plain, Date)]
     rows = [{} if row in errors else _with_days(each[side], days) for row, (side, each) in enumerate(sides)]
-    return OpenedMessages(revive(from_records(rows, columns).frame, columns), deletions, errors)
+    updates = {n: _updated(each) for n, each in enumerate(messages) if n not in errors and each["op"] == UPDATE}
+    return OpenedMessages(revive(from_records(rows, columns).frame, columns), deletions, errors, updates)
 
 
 def _with_days(row: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -125,6 +128,12 @@ def _instant(message: Mapping[str, Any]) -> datetime | None:
     """Return the instant of a database change."""
     _, number, unit = _time(message)
     return None if number is None else EPOCH + timedelta(microseconds=number * unit)
+
+
+def _updated(message: Mapping[str, Any]) -> datetime | None:
+    """Return the instant of an update, of which the message need not have one."""
+    _, number, unit = _time(message)
+    return _instant(message) if number is not None and FIRST <= number * unit <= LAST else None
 
 
 def _time(message: Mapping[str, Any]) -> tuple[str, int | float | None, int]:

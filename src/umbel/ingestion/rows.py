@@ -102,7 +102,8 @@ def _prepared(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) ->
 def _judged(opened: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
     rows = _preprocessed(opened, source, dataset)
     rows, condition = _condition_columns(rows, source, dataset)
-    validated = _validated(rows, dataset)
+    rows, condition = _without_left(rows, condition, source)
+    validated = _in_sample(_validated(rows, dataset), rows, source, dataset)
     chosen = pl.all_horizontal(*_conditions(validated, condition, source, dataset))
     mask = validated.frame.select(chosen.alias("mask"))["mask"]
     found = _of_chosen(validated.rejects, rows, condition, source)
@@ -133,6 +134,7 @@ class _Rows:
         frame: their columns.
         rejects: the rejected records.
         deletions: row number of a deletion to its instant.
+        updates: row number of an update of a key's row to its instant, if rows may be left out.
         starts: instants before which rows are not in force, null for none.
         replaces: mask of the changes that end what their key had before them; None for none.
         truncations: row number of a truncation to its instant.
@@ -144,6 +146,7 @@ class _Rows:
     frame: pl.DataFrame
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
+    updates: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
     replaces: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
@@ -169,9 +172,13 @@ class _Rows:
 
 def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
     has_keys = dataset.schema.is_keyed
+    may_end = has_keys and (source.where is not None or source.sample is not None)
     if source.cdc != "debezium":
         is_fed_alone = len(dataset.sources) == 1 and dataset.output is None
-        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, is_sparse=raw.is_sparse, has_keys=has_keys)
+        rows = _Rows(
+            raw.frame, raw.rejects, raw.deletions, starts=raw.starts, is_sparse=raw.is_sparse, has_keys=has_keys
+        )
+        rows = replace(rows, updates=raw.updates()) if may_end else rows
         if is_fed_alone:
             is_ordered = has_keys and source.cdc == "native" and raw.replaces is not None and raw.replaces.any()
             rows = replace(rows, truncations=raw.truncations, replaces=raw.replaces if is_ordered else None)
@@ -187,6 +194,7 @@ def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _
         opened.frame,
         before,
         opened.deletions,
+        opened.updates if may_end else {},
         opened.starts,
         is_sparse=True,
         has_keys=has_keys,
@@ -242,10 +250,30 @@ def _of_chosen(found: pl.DataFrame, rows: _Rows, condition: pl.Series, source: S
     """
     if source.where is None or found.is_empty() or condition.all():
         return found
-    reads = [name for name, _ in source.where.reads] if source.where.computed.reads is not None else None
-    undecided = rows.rejects if reads is None else rows.rejects.filter(pl.col("field").is_in(["", *reads]))
+    undecided = _undecided(rows, source.where)
     is_chosen = condition.gather(found["row"]) | found["row"].is_in(undecided["row"].implode())
     return found.filter(is_chosen)
+
+
+def _undecided(rows: _Rows, where: Evaluated) -> pl.DataFrame:
+    """Return the rejects of rows of which it cannot be known whether they satisfy `where`."""
+    reads = [name for name, _ in where.reads] if where.computed.reads is not None else None
+    return rows.rejects if reads is None else rows.rejects.filter(pl.col("field").is_in(["", *reads]))
+
+
+def _without_left(rows: _Rows, condition: pl.Series, source: SourceDefinition) -> tuple[_Rows, pl.Series]:
+    """Return updates that `where` leaves out as deletions: the row before them must not stay.
+
+    Of an inserted row that is left out, none is there before.
+    """
+    if source.where is None or not rows.updates or condition.all():
+        return rows, condition
+    undecided = set(_undecided(rows, source.where)["row"])
+    left = [row for row in (~condition).arg_true() if row in rows.updates and row not in undecided]
+    ended = pl.Series(range(rows.frame.height), dtype=pl.Int64).is_in(left)
+    deletions = {**rows.deletions, **{row: rows.updates[row] for row in left}}
+    accepted = rows.rejects.filter(~pl.col("row").is_in(left))
+    return replace(rows, deletions=deletions, rejects=accepted), condition | ended
 
 
 def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
@@ -317,10 +345,38 @@ def _conditions(
         conditions.append(at >= source.since)
     if source.until is not None:
         conditions.append(at < source.until)
-    if source.sample is not None:
-        sampled = _sampled(validated.frame, source.sample)
-        conditions.append(sampled | pl.col(WEIGHT).eq(TRUNCATION) if WEIGHT in validated.frame.columns else sampled)
     return conditions
+
+
+def _in_sample(validated: Validated, rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
+    """Return the rows of the sample.
+
+    Where it is one by other columns than keys, a deletion by key may lack them, and an update that leaves it is a deletion.
+    """
+    if source.sample is None:
+        return validated
+    frame, mask = validated.frame, _sampled(validated.frame, source.sample)
+    if WEIGHT in frame.columns:
+        mask |= frame[WEIGHT] == TRUNCATION
+    if rows.has_keys and not set(source.sample.using) <= set(dataset.schema.key_names):
+        frame, ends = _ended(frame, validated.accepted, mask, rows, dataset.schema.timestamp)
+        mask |= ends
+    return replace(validated, frame=frame.filter(mask), accepted=validated.accepted.filter(mask))
+
+
+def _ended(
+    frame: pl.DataFrame, accepted: pl.Series, mask: pl.Series, rows: _Rows, timestamp: str
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Return changes, with updates outside of a mask as deletions, and a mask of deletions."""
+    if WEIGHT not in frame.columns:
+        frame = frame.with_columns(pl.col(timestamp).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+    leaves = accepted.is_in([*rows.updates]) & ~mask & (frame[WEIGHT] > 0)
+    at = pl.Series([rows.updates.get(row) for row in accepted], dtype=INSTANT)
+    frame = frame.with_columns(
+        pl.when(leaves).then(pl.max_horizontal(AT, at)).otherwise(AT).alias(AT),
+        pl.when(leaves).then(-pl.col(WEIGHT)).otherwise(WEIGHT).alias(WEIGHT),
+    )
+    return frame, (frame[WEIGHT] < 0) & (frame[WEIGHT] != TRUNCATION)
 
 
 def _sampled(frame: pl.DataFrame, sample: Sampling) -> pl.Series:

@@ -4,9 +4,6 @@ An LMDB environment beside the segments maps the digest of each id to its record
 after the record is durable and stores the position up to which it covers the log, so after a crash it reads the remaining
 records, and all of them after it was damaged. An id is stored as long as the segment with its record. A log whose clients send
 no ids has no such directory.
-
-Each entry has a checksum of its own. An id that is not found lies between two entries that are whole and in order: one of which
-a bit has flipped would be beside it, or out of order there.
 """
 
 from __future__ import annotations
@@ -18,20 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
-from zlib import crc32
 
 import lmdb
 
-from umbel.log.environments import HARM, MappedEnvironment, erase_environment
+from umbel.log.environments import HARM, MappedEnvironment, entry_of, erase_environment, sealed, unsealed
 from umbel.log.records import Head, Receipt
 from umbel.log.segments import ANY_LOG, ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, segments_in
 
-_LOCATION, _SEALED = struct.Struct("<QQQI"), struct.Struct("<QQQII")
-_RESIDUE = 0x2144DF1C
-"""The CRC-32 of anything that its own CRC-32 follows."""
-_THROUGH, _LOG = b"through", b"log"
-Location = tuple[int, int, int, int]
+LOCATION = struct.Struct("<QQQI")
 """Segment, offset and row of a record, and how many rows it has."""
+IDS = "ids"
+"""The name of their folder."""
+_THROUGH, _LOG = b"through", b"log"
 _OPENING = threading.Lock()
 _OPEN: WeakValueDictionary[str, MappedEnvironment] = WeakValueDictionary()
 _log = logging.getLogger("umbel.log")
@@ -41,7 +36,7 @@ class BatchIds:
     """The ids in one log. The caller of every method must have the log's lock."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._folder = directory, directory / "ids"
+        self._directory, self._folder = directory, directory / IDS
         self._opened: MappedEnvironment | None = None
 
     def _current(self) -> MappedEnvironment:
@@ -66,7 +61,7 @@ class BatchIds:
             raise ValueError("they are those of another log")
         if stored is None:
             with suppress(lmdb.DiskError, lmdb.MapFullError), environment.writing() as transaction:
-                transaction.put(_LOG, _sealed(_LOG, (log, 0, 0, 0)))
+                transaction.put(_LOG, sealed(_LOG, LOCATION.pack(log, 0, 0, 0)))
 
     def find(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
         """Return the earlier record of each digest that has one.
@@ -153,8 +148,9 @@ def _add(environment: MappedEnvironment, locations: Mapping[bytes, Receipt], thr
     with environment.lmdb.begin(write=True) as transaction:
         for digest, location in locations.items():
             numbers = location.segment, location.offset, location.row, location.rows
-            transaction.put(digest, _sealed(digest, numbers))
-        transaction.put(_THROUGH, _sealed(_THROUGH, (through.segment, through.offset, through.row, 0)))
+            transaction.put(digest, sealed(digest, LOCATION.pack(*numbers)))
+        end = through.segment, through.offset, through.row, 0
+        transaction.put(_THROUGH, sealed(_THROUGH, LOCATION.pack(*end)))
 
 
 def _location(segment: Segment, head: Head) -> Receipt:
@@ -167,51 +163,16 @@ def _through(transaction: lmdb.Transaction) -> LogPosition:
     return LogPosition(*_opened(_THROUGH, stored)[:3]) if stored else ORIGIN
 
 
+def _opened(key: bytes, stored: bytes | memoryview) -> tuple[int, int, int, int]:
+    return _place(unsealed(key, stored, LOCATION.size))
+
+
+def _place(value: bytes) -> tuple[int, int, int, int]:
+    segment, offset, row, rows = LOCATION.unpack(value)
+    return segment, offset, row, rows
+
+
 def _receipts(transaction: lmdb.Transaction, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
     cursor = transaction.cursor()
-    found = {digest: _entry(cursor, digest) for digest in digests}
-    return {digest: Receipt(*location, is_duplicate=True) for digest, location in found.items() if location}
-
-
-def _sealed(key: bytes, location: Location) -> bytes:
-    """Return what is stored with a key: a location, and a checksum of both."""
-    return _SEALED.pack(*location, crc32(_LOCATION.pack(*location), crc32(key)))
-
-
-def _opened(key: bytes, stored: bytes | memoryview) -> Location:
-    """Return the location stored with a key.
-
-    Raises:
-        ValueError: the checksum does not match.
-    """
-    _check(key, stored)
-    location: Location = _LOCATION.unpack_from(stored)
-    return location
-
-
-def _check(key: bytes, stored: bytes | memoryview) -> None:
-    """Compare an entry with its checksum; older versions of umbel wrote none."""
-    if crc32(stored, crc32(key)) != _RESIDUE and len(stored) != _LOCATION.size:
-        raise ValueError("an entry does not match its checksum")
-
-
-def _entry(cursor: lmdb.Cursor, digest: bytes) -> Location | None:
-    """Return the location stored with a digest, None where there is none.
-
-    Raises:
-        ValueError: an entry where it would be is damaged.
-    """
-    is_before_another = cursor.set_range(digest)
-    if is_before_another:
-        key = bytes(cursor.key())
-        if key == digest:
-            return _opened(key, cursor.value())
-        _check(key, cursor.value())
-        if key < digest:
-            raise ValueError("entries are not in order")
-    if cursor.prev() if is_before_another else cursor.last():
-        key = bytes(cursor.key())
-        _check(key, cursor.value())
-        if key >= digest:
-            raise ValueError("entries are not in order")
-    return None
+    found = {digest: entry_of(cursor, digest, LOCATION.size) for digest in digests}
+    return {digest: Receipt(*_place(each), is_duplicate=True) for digest, each in found.items() if each}

@@ -1,4 +1,8 @@
-"""Environments of LMDB: files that are mapped, with what can be made anew from others."""
+"""Environments of LMDB: files that are mapped, with what can be made anew from others.
+
+Each entry has a checksum of its own. A key that is not found lies between two entries that are whole and in order: one of which a
+bit has flipped would be beside it, or out of order there.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import finalize
+from zlib import crc32
 
 import lmdb
 
@@ -26,6 +31,9 @@ HARM = (
 """Errors of damaged environments; those of a full disk, for instance, are not among them."""
 _MAP_BYTES = 1 << 38
 _META_PAGES = 2
+_CHECKSUM = struct.Struct("<I")
+_RESIDUE = 0x2144DF1C
+"""The CRC-32 of anything that its own CRC-32 follows."""
 
 
 class MappedEnvironment:
@@ -84,3 +92,52 @@ class MappedEnvironment:
 def erase_environment(folder: Path) -> None:
     """Delete the files of an environment."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def sealed(key: bytes, value: bytes) -> bytes:
+    """Return what is stored with a key: a value, and a checksum of both."""
+    return value + _CHECKSUM.pack(crc32(value, crc32(key)))
+
+
+def unsealed(key: bytes, stored: bytes | memoryview, size: int) -> bytes:
+    """Return the value stored with a key; older versions of umbel wrote no checksum.
+
+    Args:
+        key: the key.
+        stored: as it was read.
+        size: of the value in bytes.
+
+    Raises:
+        ValueError: the checksum does not match.
+    """
+    is_sealed = len(stored) == size + _CHECKSUM.size and crc32(stored, crc32(key)) == _RESIDUE
+    if not is_sealed and len(stored) != size:
+        raise ValueError("an entry does not match its checksum")
+    return bytes(stored[:size])
+
+
+def entry_of(cursor: lmdb.Cursor, key: bytes, size: int) -> bytes | None:
+    """Return the value stored with a key, None where there is none.
+
+    Args:
+        cursor: of a table.
+        key: the key.
+        size: of its values in bytes, and of any other entry's.
+
+    Raises:
+        ValueError: an entry where it would be is damaged.
+    """
+    is_before_another = cursor.set_range(key)
+    if is_before_another:
+        following = bytes(cursor.key())
+        value = unsealed(following, cursor.value(), size)
+        if following == key:
+            return value
+        if following < key:
+            raise ValueError("entries are not in order")
+    if cursor.prev() if is_before_another else cursor.last():
+        former = bytes(cursor.key())
+        unsealed(former, cursor.value(), size)
+        if former >= key:
+            raise ValueError("entries are not in order")
+    return None

@@ -36,7 +36,7 @@ def _check_aggregates(node: Aggregation, rows: Schema) -> None:
         try:
             each.check(rows)
         except UmbelError as error:
-            raise type(error)(f"{node.title}: {error.message}", where=error.where, hint=error.hint) from None
+            raise error.restated(f"{node.title}: {error.message}", where=error.where, hint=error.hint) from None
 
 
 def _check_keys(node: Aggregation, rows: Schema) -> None:

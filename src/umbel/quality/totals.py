@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,13 +74,24 @@ def count(graph: Graph, logged: Mapping[int, Iterable[pl.DataFrame]]) -> Counter
         if dataset.expectations is None or not frames:
             continue
         rows = pl.concat(frames).filter(pl.col(WEIGHT) > 0)
-        found.update({(name, key): value for key, value in _counts(dataset, dataset.expectations, rows)})
+        state_id = "" if node is None else node.state_id
+        found.update({(name, key): value for key, value in _counts(dataset, dataset.expectations, state_id, rows)})
     return found
 
 
-def _counts(dataset: DatasetDefinition, expected: Expectations, rows: pl.DataFrame) -> Iterator[tuple[str, int]]:
+def _key(expected: Expectations, number: int, state_id: str) -> str:
+    """Return the beginning of the counts' names of an expectation.
+
+    Versions of a dataset have the same name, one after the other, and rows in common, which each judges.
+    """
+    return f"{PREFIX}{expected.version}:{number}:{state_id}"
+
+
+def _counts(
+    dataset: DatasetDefinition, expected: Expectations, state_id: str, rows: pl.DataFrame
+) -> Iterator[tuple[str, int]]:
     for number, each in enumerate(expected.expected):
-        key = f"{PREFIX}{expected.version}:{number}"
+        key = _key(expected, number, state_id)
         try:
             (watched,) = watch(rows, dataset.dtypes, replace(expected, expected=(each,)))
         except Exception:  # noqa: BLE001  an expectation must not stop processing
@@ -90,19 +101,27 @@ def _counts(dataset: DatasetDefinition, expected: Expectations, rows: pl.DataFra
             yield f"{key}:failed", watched.failed
 
 
-def results(dataset: DatasetDefinition, placed: str, counts: Counts) -> Iterator[ExpectationResult]:
+def results(
+    dataset: DatasetDefinition, names: Sequence[str], state_id: str, counts: Counts
+) -> Iterator[ExpectationResult]:
     """Yield the cumulative results of a dataset's expectations.
 
     Args:
         dataset: its definition.
-        placed: the dataset's name in the graph, the key of its row counts.
+        names: of the dataset in the graph, the keys of its row counts: during a backfill it has another one.
+        state_id: of its node, which versions do not share.
         counts: by dataset and name.
     """
-    if dataset.expectations is None:
+    expected = dataset.expectations
+    if expected is None:
         return
-    for number, each in enumerate(dataset.expectations.expected):
-        key = f"{PREFIX}{dataset.expectations.version}:{number}"
-        rows, failed, unjudged = (counts.get((placed, f"{key}:{of}"), 0) for of in ("rows", "failed", "unjudged"))
-        columns = tuple(map(str, each.columns))
-        watched = Watched(each.name, columns, rows, failed, each.mostly)
-        yield ExpectationResult(dataset.name, dataset.expectations.version, watched, each.arguments, unjudged)
+    for number, each in enumerate(expected.expected):
+        keys = [_key(expected, number, state_id)]
+        if dataset.version == 1:  # older versions of umbel counted all versions of a dataset together
+            keys.append(f"{PREFIX}{expected.version}:{number}")
+        rows, failed, unjudged = (
+            sum(counts.get((name, f"{key}:{of}"), 0) for name in dict.fromkeys(names) for key in keys)
+            for of in ("rows", "failed", "unjudged")
+        )
+        watched = Watched(each.name, tuple(map(str, each.columns)), rows, failed, each.mostly)
+        yield ExpectationResult(dataset.name, expected.version, watched, each.arguments, unjudged)

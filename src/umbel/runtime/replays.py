@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -154,18 +155,22 @@ class ReplayReport:
     left_out: Mapping[str, int]
 
 
-def replay_letters(deployment: Deployment, letters: LetterFilter, *, dry_run: bool = False) -> ReplayReport:
+def replay_letters(
+    deployment: Deployment, letters: LetterFilter, names: Sequence[str] = (), *, dry_run: bool = False
+) -> ReplayReport:
     """Mark dead letters to be processed with the next batches.
 
     Args:
         deployment: the deployment.
         letters: the dead letters.
+        names: of their dataset in the graph, of which there are two during a backfill; else that of the filter.
         dry_run: whether to count only.
     """
     replays, graph = Replays(deployment.catalog), deployment.graph(deployment.catalog.latest())
-    origins = replayable(list(open_sources(deployment.directory, graph)), letters.dataset)
-    counts = replays.examine(letters, origins)
+    opened = list(open_sources(deployment.directory, graph))
+    chosen = [(replace(letters, dataset=name), replayable(opened, name)) for name in names or [letters.dataset]]
+    counts = sum((replays.examine(*each) for each in chosen), Counter[str]())
     count, number = counts.pop(TO_REPLAY, 0), None
     if count and not dry_run:
-        number, count = replays.request(letters, origins)
+        number, count = replays.request(chosen)
     return ReplayReport(number, count, counts)

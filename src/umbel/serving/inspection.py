@@ -16,7 +16,6 @@ from umbel.client.plain import plain
 from umbel.definitions.records import DatasetDefinition, FeaturesetDefinition
 from umbel.definitions.tags import Tags
 from umbel.errors import UnknownName, did_you_mean
-from umbel.quality.totals import results
 from umbel.query.answer import Answer
 from umbel.runtime.newest import newest
 from umbel.serving.refusals import JSON
@@ -132,12 +131,10 @@ async def dead_letters(request: Request, name: DatasetName, parameters: LetterPa
     service: Service = request.app.state.service
     in_force = await service.of(request)
     in_force.dataset(name)
-    limit, catalog, names = parameters.n, service.deployment.catalog, {in_force.graph.names[name]}
-    if in_force.committed is not None:  # reads the same rows under the name that all had before
-        names.add(in_force.committed.graph.names.get(name, name))
+    limit, catalog, names = parameters.n, service.deployment.catalog, in_force.names(name)
 
     def run() -> list[DeadLetter]:
-        found = [letter for each in sorted(names) for letter in catalog.dead_letters(each, limit)]
+        found = [letter for each in names for letter in catalog.dead_letters(each, limit)]
         return sorted(found, key=lambda letter: str(letter.at), reverse=True)[:limit] if len(names) > 1 else found
 
     return [_letter(each) for each in await asyncio.to_thread(run)]
@@ -147,10 +144,9 @@ async def expectations(request: Request, name: DatasetName) -> list[ExpectationR
     """Return the results of a dataset's expectations so far."""
     service: Service = request.app.state.service
     in_force = await service.of(request)
-    definition = in_force.dataset(name)
+    in_force.dataset(name)
     counts = await asyncio.to_thread(service.deployment.catalog.counts)
-    found = results(definition, in_force.graph.names[name], counts)
-    return [ExpectationReport(**plain(each.plain)) for each in found]
+    return [ExpectationReport(**plain(each.plain)) for each in in_force.expectations(name, counts)]
 
 
 async def inspect(

@@ -12,7 +12,7 @@ from functools import cache, partial
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
 from umbel.errors import Damaged
-from umbel.quality.totals import PREFIX, Counts, results
+from umbel.quality.totals import PREFIX, Counts
 from umbel.runtime.dead_letters import REASON
 from umbel.runtime.deployment import JOB
 from umbel.runtime.freshness import Lag, lags
@@ -289,16 +289,17 @@ def _dead_letters(registry: CollectorRegistry, counts: Counts) -> None:
 
 
 def _expectations(registry: CollectorRegistry, service: Service, counts: Counts) -> None:
-    labels = ["dataset", "version", "number", "expectation", "columns"]
+    labels = ["branch", "dataset", "version", "number", "expectation", "columns"]
     report = "Rows an expectation has judged, by what came of them."
     rows = Gauge("umbel_expectation_rows", report, [*labels, "outcome"], registry=registry)
     report = "Whether as many rows pass an expectation as must."
     holds = Gauge("umbel_expectation_holds", report, labels, registry=registry)
-    in_force = service.current
-    for name, dataset in in_force.definitions.datasets.items():
-        for number, each in enumerate(results(dataset, in_force.graph.names[name], counts)):
+    found = [(of, name) for of in service.branches() for name in of.definitions.datasets]
+    for in_force, name in found:
+        for number, each in enumerate(in_force.expectations(name, counts)):
             seen = each.watched
-            named = (name, str(each.version), str(number), seen.expectation, ",".join(seen.columns))
+            where = in_force.branch, name, str(each.version), str(number)
+            named = (*where, seen.expectation, ",".join(seen.columns))
             rows.labels(*named, "passed").set(seen.rows - seen.failed)
             rows.labels(*named, "failed").set(seen.failed)
             holds.labels(*named).set(seen.holds)

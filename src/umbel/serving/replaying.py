@@ -46,7 +46,7 @@ async def replay_dead_letters(request: Request, name: DatasetName, body: ReplayR
     in_force = await service.of(request)
     in_force.dataset(name)
     letters = LetterFilter(
-        dataset=in_force.graph.names[name],
+        dataset=name,
         reason=body.reason,
         source=body.source,
         since=_instant(body.since),
@@ -54,7 +54,7 @@ async def replay_dead_letters(request: Request, name: DatasetName, body: ReplayR
     )
 
     def run() -> ReplayReport:
-        return replay_letters(service.deployment, letters, dry_run=body.dry_run)
+        return replay_letters(service.deployment, letters, in_force.names(name), dry_run=body.dry_run)
 
     report = await asyncio.to_thread(run)
     return ReplayResponse(report.number, report.count, dict(report.left_out))

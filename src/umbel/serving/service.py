@@ -21,6 +21,7 @@ from umbel.definitions.records import DatasetDefinition, Definitions, FunctionEx
 from umbel.errors import Transient, UmbelError, UnknownName, did_you_mean
 from umbel.graph.graph import MAIN, Branch, Graph, GraphNode
 from umbel.log.ingest import IngestLog, IngestLogs
+from umbel.quality.totals import Counts, ExpectationResult, results
 from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine
 from umbel.request_errors import Backfilling
@@ -72,6 +73,19 @@ class InForce:
     erased: Erased
     branch: str = MAIN
     committed: Committed | None = None
+
+    def names(self, name: str) -> list[str]:
+        """Return the names in the graph of a dataset of the branch.
+
+        They are that which serves, and that of the last commit. While a version is backfilled it has the name that the one before
+        had until then, of the same rows.
+        """
+        graphs = [self.graph] if self.committed is None else [self.graph, self.committed.graph]
+        return list(dict.fromkeys(graph.names[name] for graph in graphs if name in graph.names))
+
+    def expectations(self, name: str, counts: Counts) -> Iterator[ExpectationResult]:
+        """Yield the cumulative results of the expectations of a dataset of the branch."""
+        yield from results(self.dataset(name), self.names(name), self.graph.outputs[name].state_id, counts)
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a dataset of the branch.
@@ -213,6 +227,10 @@ class Service:
             if known is None:
                 known = self._others[name] = self._loaded(name)
             return known
+
+    def branches(self) -> list[InForce]:
+        """Return the definitions in force on all branches, main first."""
+        return [self.current, *(self.branch(name) for name in sorted(self._heads) if name != MAIN)]
 
     def backfilling(self) -> list[str]:
         """Describe the backfill of each branch whose last commit does not serve yet."""

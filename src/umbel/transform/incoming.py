@@ -53,7 +53,9 @@ class TransformedRows(IncomingRows):
     def made(self, raw: Raw, columns: Mapping[str, DType], keys: Sequence[str] = ()) -> tuple[Raw, pl.Series]:
         rejected = dict(raw.rejects.select("row", "reason").iter_rows())
         rows, errors = list[dict[str, Any]](), dict[int, str]()
-        numbers, outputs = list[int](), self.outputs(raw, rejected, keys)
+        outputs = self.outputs(raw, rejected, keys)
+        raw = self._without_left(raw, outputs, keys)
+        numbers = list[int]()
         for number, output in enumerate(outputs):
             if output is None:
                 continue
@@ -63,6 +65,21 @@ class TransformedRows(IncomingRows):
             numbers.append(number)
         origins = pl.Series(numbers, dtype=pl.UInt32)
         return _changes(JsonLines(columns, exact=False).values(rows, errors), raw, origins), origins
+
+    def _without_left(self, raw: Raw, outputs: list[bytes | str | None], keys: Sequence[str]) -> Raw:
+        """Return updates that are left out as deletions, and add their outputs.
+
+        The row before such an update must not stay.
+        """
+        updates = raw.updates() if keys else {}
+        left = {row: at for row, at in updates.items() if outputs[row] is None}
+        if left:
+            objects = None if raw.objects is None else [raw.objects[row] for row in left]
+            ends = dict.fromkeys(range(len(left)))
+            part = Raw(raw.frame[[*left]], raw.rejects.clear(), deletions=ends, objects=objects)
+            for row, output in zip(left, self.outputs(part, {}, keys), strict=True):
+                outputs[row] = output
+        return replace(raw, deletions={**raw.deletions, **left}) if left else raw
 
     def outputs(self, raw: Raw, rejected: Mapping[int, str], keys: Sequence[str] = ()) -> list[bytes | str | None]:
         """Return for each row JSON, the reason of its rejection, or None.
@@ -74,7 +91,9 @@ class TransformedRows(IncomingRows):
         """
         found: list[bytes | str | None] = [rejected.get(row) for row in range(raw.frame.height)]
         good, lines = {True: list[int](), False: list[int]()}, {True: list[bytes](), False: list[bytes]()}
-        for row, values in enumerate(raw.frame.iter_rows(named=True) if raw.objects is None else raw.objects):
+        for row, values in enumerate(
+            _with_texts(raw.frame).iter_rows(named=True) if raw.objects is None else raw.objects
+        ):
             if row in raw.truncations:
                 found[row] = b"{}"
             elif row not in rejected:
@@ -112,6 +131,13 @@ def _changes(made: Raw, raw: Raw, numbers: pl.Series) -> Raw:
         starts=None if raw.starts is None else raw.starts.gather(numbers),
         replaces=None if raw.replaces is None else raw.replaces.gather(numbers),
     )
+
+
+def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with bytes as base64, which fields of bytes are read from."""
+    text = pl.element().bin.encode("base64")
+    lists = [name for name, dtype in frame.schema.items() if dtype == pl.List(pl.Binary)]
+    return frame.with_columns(pl.col(pl.Binary).bin.encode("base64"), pl.col(lists).list.eval(text))
 
 
 def _reason(letter: Letter) -> str:

@@ -72,12 +72,18 @@ class FieldPath:
         return record
 
     def put(self, record: dict[str, Any], value: Any) -> None:
-        """Set the value at a path of names, making the objects on the way."""
+        """Set the value at a path of names, making the objects on the way.
+
+        Raises:
+            TypeError: another value than an object or null is on the way.
+        """
         *outer, last = map(str, self.parts)
         for name in outer:
             inner = record.get(name)
+            if inner is not None and type(inner) is not dict:
+                raise TypeError(f"expected an object in '{name}', found {type(inner).__name__}")
             # a copy: the objects may belong to the input, which later documents read
-            record[name] = record = dict(inner) if type(inner) is dict else {}
+            record[name] = record = dict(inner or {})
         record[last] = value
 
 

@@ -42,6 +42,21 @@ class RecordDropped(Exception):
         self.step = step
 
 
+class NotPlaced(Exception):
+    """A value whose target is inside of a text, a list or a number.
+
+    Those stay with `passthrough`.
+
+    Args:
+        document: the one with the target.
+        error: the reason.
+    """
+
+    def __init__(self, document: FieldDocument, error: TypeError) -> None:
+        super().__init__(str(error))
+        self.document = document
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one record.
@@ -89,6 +104,10 @@ class RecordTransform:
             return Outcome(nulls=len(nulls), is_dropped=True)
         except Terminal:
             raise
+        except NotPlaced as error:
+            at = f"{self.configuration.file}:{error.document.line}"
+            letter = Letter(row, line, WRITE, error.document.title, at, "TypeError", str(error))
+            return Outcome(letter=letter, nulls=len(nulls))
         except Exception as error:  # noqa: BLE001  what code returns may be anything
             field, at = self._unwritable(outputs)
             letter = Letter(row, line, WRITE, field, at, type(error).__name__, text_of(error))
@@ -105,6 +124,7 @@ class RecordTransform:
         Raises:
             StepFailed: a step failed with `on_error: dead_letter`.
             RecordDropped: a step failed with `on_error: drop`.
+            NotPlaced: a target is inside of a value that is no object.
             Terminal: a step failed with `on_error: fail`.
         """
         columns = []
@@ -113,15 +133,19 @@ class RecordTransform:
             if values is None:
                 return ()
             if document.target is not None:
-                columns.append([(document.target, value) for value in values])
+                columns.append([(document, value) for value in values])
         if self._explodes:
             return [self._assembled(record, row) for row in product(*columns)]
         return [self._assembled(record, [column[0] for column in columns])]
 
-    def _assembled(self, record: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    def _assembled(self, record: dict[str, Any], values: Sequence[tuple[FieldDocument, Any]]) -> dict[str, Any]:
         found = dict(record) if self.configuration.passthrough else {}
-        for target, value in values:
-            target.put(found, value)
+        for document, value in values:
+            assert document.target is not None
+            try:
+                document.target.put(found, value)
+            except TypeError as error:
+                raise NotPlaced(document, error) from None
         return found
 
     def _values(self, document: FieldDocument, record: dict[str, Any], nulls: list[str]) -> list[Any] | None:

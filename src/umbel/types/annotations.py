@@ -148,7 +148,7 @@ def from_annotation(
     except (InvalidType, InvalidValue) as error:
         location = ".".join(part for part in (subject, field) if part)
         message = f"{location}: {error.message}" if location else error.message
-        raise type(error)(message, where=error.where or where, hint=error.hint) from None
+        raise error.restated(message, where=error.where or where, hint=error.hint) from None
 
 
 def to_annotation(dtype: dtypes.DType) -> Any:

@@ -301,7 +301,7 @@ class Decimal(DType):
 
     def _too_long(self, value: Any, why: str) -> Exception:
         error = self.refuse(value)
-        return type(error)(f"{error.message} {why}")
+        return error.restated(f"{error.message} {why}")
 
     def __str__(self) -> str:
         return f"Decimal[{self.scale}]"

@@ -53,6 +53,11 @@ class Raw:
     objects: Sequence[Any] | None = None
     is_sparse: bool = False
 
+    def updates(self) -> dict[int, datetime | None]:
+        """Return the rows that may have replaced another of their key, with its end."""
+        rows = [] if self.starts is None else self.starts.is_not_null().arg_true().to_list()
+        return {} if self.starts is None else dict(zip(rows, self.starts.drop_nulls().to_list(), strict=True))
+
 
 def may_join(raw: Raw, other: Raw) -> bool:
     """Return whether rows are of one form, so that `joined` takes both."""

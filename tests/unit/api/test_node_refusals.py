@@ -52,6 +52,15 @@ refuse(
     "D.p",
 )
 refuse("assign: key", lambda u: u.assign("uid", int, len), U, ValueError, "'uid'", "key")
+refuse(
+    "aggregate: two names",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER, into_field="m")),
+    E,
+    ValueError,
+    "D.p",
+    "'n'",
+    "into_field='m'",
+)
 refuse("transform: no function", lambda e: e.transform(3), E, ValueError, "transform", "3")
 refuse("transform: no timestamp", lambda e: e.transform(len, schema={"uid": int}), E, TypeError, "'t'")
 refuse("drop: both styles", lambda e: e.drop("uid", columns=["at"]), E, ValueError, "not both")

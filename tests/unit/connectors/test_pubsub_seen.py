@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from umbel.connectors.pubsub.seen import BUCKET, BUCKETS, SeenIds
+from umbel.connectors.pubsub.seen import BUCKET, BUCKETS, CLOCK, SeenIds
 from umbel.log.environments import HARM, erase_environment
 
 
@@ -74,3 +74,46 @@ def test_a_file_that_is_cut_while_it_is_used_is_an_error_and_no_crash(tmp_path: 
             os.truncate(tmp_path / "data.mdb", size)
         with pytest.raises(HARM):
             seen.known(["1"])
+
+
+def lets_none_in(folder: Path, ids: list[str]) -> bool:
+    """Return whether all ids are known, or the damage is seen."""
+    try:
+        with opened(folder) as seen:
+            return all(seen.known([each]) == {each} for each in ids)
+    except HARM:
+        return True
+
+
+def test_a_flipped_bit_makes_no_delivered_message_new(tmp_path: Path) -> None:
+    ids = [f"{number:016}" for number in range(500)]
+    with opened(tmp_path) as seen:
+        seen.add(ids, 7, 0.0)
+        seen.add(["later"], 8, BUCKET)
+    file = tmp_path / "data.mdb"
+    whole = file.read_bytes()
+    flips = [(each.encode(), byte, bit) for each in ids[::50] for byte, bit in ((0, 8), (15, 1), (16, 4))]
+    for key, byte, bit in [*flips, (CLOCK, 0, 1), (CLOCK, 12, 4), (CLOCK, 13, 1), (b"%012d" % 0, 11, 4)]:
+        data = bytearray(whole)
+        at = data.find(key)
+        assert at > 0
+        while at > 0:  # parents of pages, and earlier pages, have some, too
+            data[at + byte] ^= bit
+            at = data.find(key, at + 1)
+        file.write_bytes(data)
+        assert lets_none_in(tmp_path, ids)
+    file.write_bytes(whole)
+    with opened(tmp_path) as seen:
+        assert seen.known([*ids, "0", "no"]) == set(ids)
+
+
+def test_ids_of_an_older_version_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, opened(tmp_path) as seen:
+        patch.setattr("umbel.connectors.pubsub.seen.sealed", lambda _, value: value)
+        seen.add(map(str, range(100)), 7, BUCKET * 3)
+    with opened(tmp_path) as seen:
+        assert (seen.part, seen.is_new) == (7, False)
+        assert seen.known(["7", "99", "100"]) == {"7", "99"}
+        seen.add(["100"], 8, 1.0)
+    with opened(tmp_path) as seen:
+        assert (seen.part, seen.known(["7", "99", "100", "101"])) == (8, {"7", "99", "100"})

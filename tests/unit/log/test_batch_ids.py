@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from umbel.errors import Transient
-from umbel.log import batch_ids
 from umbel.log.appender import INDEX_BYTES, Appender
 from umbel.log.batch_ids import BatchIds
 from umbel.log.ingest import IngestLog
@@ -241,7 +240,7 @@ def test_ids_of_an_older_version_are_known(tmp_path: Path, monkeypatch: pytest.M
     directory = directory_of(tmp_path, "w", "e")
     appender = Appender(directory)
     with monkeypatch.context() as patch:
-        patch.setattr("umbel.log.batch_ids._sealed", lambda _, location: batch_ids._LOCATION.pack(*location))
+        patch.setattr("umbel.log.batch_ids.sealed", lambda _, value: value)
         appender.append(entries[:10])
     assert [each.is_duplicate for each in appender.append(entries)] == [True] * 10 + [False] * 10
     assert all(each.is_duplicate for each in appender.append(entries))

@@ -62,7 +62,7 @@ def replay(made: Deployed, **chosen: Any) -> int:
     letters, replays = LetterFilter(dataset="Event", **chosen), Replays(place.catalog)
     opened = list(open_sources(place.directory, place.graph(place.catalog.latest())))
     expected = replays.examine(letters, replayable(opened, "Event"))
-    count = replays.request(letters, replayable(opened, "Event"))[1]
+    count = replays.request([(letters, replayable(opened, "Event"))])[1]
     assert count == expected[TO_REPLAY]
     return count
 

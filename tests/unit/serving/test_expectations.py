@@ -89,7 +89,7 @@ def test_expectations_are_reported(fresh: Served) -> None:
     assert rare["failed"] == 1
     assert rare["holds"] is False
     lines = fresh.http.get("/api/v1/metrics").text.splitlines()
-    named = 'columns="age",dataset="Visit",expectation="expect_column_values_to_be_between",number="0"'
+    named = 'branch="main",columns="age",dataset="Visit",expectation="expect_column_values_to_be_between",number="0"'
     assert f'umbel_expectation_rows{{{named},outcome="failed",version="3"}} 1.0' in lines
     assert f'umbel_expectation_holds{{{named},version="3"}} 1.0' in lines
     assert not [line for line in lines if "expect:" in line]

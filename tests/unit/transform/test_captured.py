@@ -85,8 +85,46 @@ def test_a_truncation_passes(config: str) -> None:
 
 
 def test_starts_and_replacements_are_those_of_the_rows_that_are_left() -> None:
-    starts = pl.Series([LATER, FIRST, FIRST], dtype=pl.Datetime("us", "UTC"))
+    starts = pl.Series([None, FIRST, FIRST], dtype=pl.Datetime("us", "UTC"))
     rows, letters = prepared(BOB, ADA, ADA, starts=starts, replaces=pl.Series([False, False, True]))
     assert [(user, number) for user, _, weight, number in rows] == [("ada", 1), ("ada", 2)]
     assert rows[0][2] != rows[1][2]
     assert letters == []
+
+
+def test_an_update_that_a_filter_leaves_out_ends_the_row_before_it() -> None:
+    starts = pl.Series([None, LATER, LATER], dtype=pl.Datetime("us", "UTC"))
+    gone = {**ADA, "country": ""}
+    rows, letters = prepared(ADA, gone, ADA, starts=starts)
+    assert rows == [("ada", "UK", 1, 0), ("ada", "", -1, 1), ("ada", "UK", 1, 2)]
+    dropped = CONFIG.replace("{name: filter}", "{name: parse_datetime, format: '%Y', on_error: drop}")
+    rows, letters = prepared(gone, gone, starts=starts[:2], config=dropped)
+    assert [(user, weight, row) for user, _, weight, row in rows] == [("ada", -1, 1)]
+    assert letters == []
+    rows, letters = prepared(gone, gone, starts=starts[:2], is_keyed=False)
+    assert rows == letters == []
+
+
+def test_bytes_of_a_row_are_base64() -> None:
+    """A table with a column of bytes had a dead letter for each row, whatever the configuration reads."""
+    database = Postgres(name="pg", host="localhost", db_name="shop", username="u", password="p")
+
+    config = "passthrough: true\n---\nsource_field: at\ntarget_field: at\n"
+
+    @source(database.table("files"), disorder="1d", cdc="native", transform=loads(config))
+    @dataset(index=True)
+    class File:
+        digest: bytes = field(key=True)
+        parts: list[bytes]
+        at: datetime
+
+    columns = {"digest": [b"\0\xff", b"\0\xff"], "parts": [[b"a", b"", None], None], "other": [b"x", None]}
+    frame = pl.DataFrame({**columns, "at": [FIRST, None]})
+    found = prepare(Raw(frame, rejects({}), deletions={1: LATER}), File._record.sources[0], File._record)
+    assert [why for *_, why in found.rejects.iter_rows()] == ["[2]: null, and bytes is not Optional"]
+    frame = frame.with_columns(pl.Series("parts", [[b"a", b""], None]))
+    found = prepare(Raw(frame, rejects({}), deletions={1: LATER}), File._record.sources[0], File._record)
+    assert found.frame.select("digest", "parts", "_weight").rows() == [
+        (b"\0\xff", [b"a", b""], 1),
+        (b"\0\xff", None, -1),
+    ]

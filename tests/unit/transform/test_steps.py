@@ -114,6 +114,24 @@ def test_targets_nest_without_changing_the_input() -> None:
     assert lines.data == b'{"o":{"y":1,"x":2},"a":2,"p":{"y":1}}\n'
 
 
+@pytest.mark.parametrize(("there", "kind"), [("text", "str"), ([{"x": 1}], "list"), (5, "int"), (False, "bool")])
+@pytest.mark.parametrize("code", ["return 7", "import os; return 7"])
+def test_a_target_inside_of_a_value_that_stays_makes_a_dead_letter(there: Any, kind: str, code: str) -> None:
+    """The text or list was replaced by an object, without a word."""
+    steps = json.dumps([{"name": "custom_code", "code": code}])
+    text = f"passthrough: true\n---\nsource_field: a\ntarget_field: o.p.x\ntransformations: {steps}"
+    records = [{"a": 1, "o": {"p": there}}, {"a": 1, "o": None}, {"a": 1}, {"a": 1, "o": there}]
+    for transform in (BatchTransform(loads(text, "c.yaml")), BatchTransform(loads(text, "c.yaml")).without_plan):
+        result = transform([json.dumps(each).encode() for each in records])
+        assert [json.loads(each) for each in result.data.splitlines()] == [{"a": 1, "o": {"p": {"x": 7}}}] * 2
+        found = [(each.row, each.step, each.field, each.at, each.error, each.message) for each in result.letters]
+        where = ("write", "o.p.x", "c.yaml:3", "TypeError")
+        assert found == [
+            (0, *where, f"expected an object in 'p', found {kind}"),
+            (3, *where, f"expected an object in 'o', found {kind}"),
+        ]
+
+
 @pytest.mark.parametrize(
     ("on_error", "expected"), [("null", [{"t": None}]), ("drop", []), ("dead_letter", ["TypeError"])]
 )

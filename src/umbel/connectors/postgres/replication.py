@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -152,10 +153,13 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         return bool(_value(connection, query, [self.publication]))
 
     def _publish(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
-        from psycopg import sql
+        from psycopg import errors, sql
 
         if not self._is_published(connection):
-            connection.execute(sql.SQL(creation(self.publication, table.name)))
+            with suppress(
+                errors.UniqueViolation, errors.DuplicateObject
+            ):  # another source of the table has just made it
+                connection.execute(sql.SQL(creation(self.publication, table.name)))
         self._check_publication(connection, table)
 
     def _copy(

@@ -11,15 +11,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import lmdb
+
 from umbel.errors import Transient
-from umbel.log.environments import HARM, MappedEnvironment, erase_environment
+from umbel.log.environments import HARM, MappedEnvironment, entry_of, erase_environment, sealed, unsealed
 
 BUCKET = 1800.0
 """Seconds of reading after which ids go to another table."""
 BUCKETS = 5
 """Tables of ids: that of now, and those of two hours."""
-_CLOCK = struct.Struct("<dQ")
-_META = b"clock"
+TIMES = struct.Struct("<dQ")
+"""Seconds for which messages have been read, and the last part."""
+SEEN = "seen"
+"""The name of their folder, beside the staged rows of the source."""
+CLOCK = b"clock"
+"""The key of how long messages have been read, and of the last part; other keys are the names of tables."""
 
 
 class SeenIds:
@@ -35,26 +41,43 @@ class SeenIds:
     def __init__(self, folder: Path) -> None:
         self._environment = MappedEnvironment(folder, tables=BUCKETS * 4)
         with self._environment.lmdb.begin() as transaction:
-            stored = transaction.get(_META)
-            names = [bytes(key) for key, _ in transaction.cursor() if key != _META]
+            stored = transaction.get(CLOCK)
+            names = [bytes(key) for key, _ in transaction.cursor() if key != CLOCK]
         self.is_new = stored is None
-        self._clock, self.part = _CLOCK.unpack(stored) if stored else (0.0, 0)
-        self._tables = {name: self._environment.lmdb.open_db(name) for name in names}
+        try:
+            self._clock, self.part = self._times(stored) if stored else (0.0, 0)
+            if (names and not stored) or any(name > self._name(self._clock) for name in names):
+                raise ValueError("a table is of another time")
+            self._tables = {name: self._environment.lmdb.open_db(name, create=False) for name in names}
+        except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
+            self._environment.close()
+            raise ValueError("a table is none") from error
+        except BaseException:
+            self._environment.close()
+            raise
 
     part: int
     """The last part whose ids are among these."""
     is_new: bool
     """True if there were none before."""
 
+    @staticmethod
+    def _times(stored: bytes) -> tuple[float, int]:
+        clock, part = TIMES.unpack(unsealed(CLOCK, stored, TIMES.size))
+        return clock, part
+
+    @staticmethod
+    def _name(clock: float) -> bytes:
+        """Return the name of the table of a time."""
+        return b"%012d" % int(clock // BUCKET)
+
     def known(self, ids: Iterable[str]) -> set[str]:
         """Return those of some ids that are there."""
         self._check()
         with self._environment.lmdb.begin() as transaction:
-            tables = sorted(self._tables.items(), reverse=True)
+            tables = [transaction.cursor(table) for _, table in sorted(self._tables.items(), reverse=True)]
             found = ((each, each.encode()) for each in ids)
-            return {
-                each for each, key in found if any(transaction.get(key, db=table) is not None for _, table in tables)
-            }
+            return {each for each, key in found if any(entry_of(table, key, 0) is not None for table in tables)}
 
     def add(self, ids: Iterable[str], part: int, elapsed: float) -> None:
         """Add the ids of messages, durably, and forget old ones.
@@ -66,16 +89,17 @@ class SeenIds:
         """
         self._check()
         clock = self._clock + elapsed
-        name = b"%012d" % int(clock // BUCKET)
+        name = self._name(clock)
         if name not in self._tables:
             self._tables[name] = self._environment.lmdb.open_db(name)
         old = sorted(self._tables)[:-BUCKETS]
         with self._environment.writing() as transaction:
             for each in ids:
-                transaction.put(each.encode(), b"", db=self._tables[name])
+                key = each.encode()
+                transaction.put(key, sealed(key, b""), db=self._tables[name])
             for table in old:
                 transaction.drop(self._tables[table])
-            transaction.put(_META, _CLOCK.pack(clock, max(part, self.part)))
+            transaction.put(CLOCK, sealed(CLOCK, TIMES.pack(clock, max(part, self.part))))
         for table in old:
             del self._tables[table]
         self._clock, self.part = clock, max(part, self.part)

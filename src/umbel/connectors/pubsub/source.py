@@ -20,7 +20,7 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.pubsub.client import DELETED_TOPIC, NoSubscription, PubSubClient, SubscriptionSettings
-from umbel.connectors.pubsub.seen import SeenIds, undamaged
+from umbel.connectors.pubsub.seen import SEEN, SeenIds, undamaged
 from umbel.connectors.pubsub.stream import MessageStream, PulledMessage
 from umbel.connectors.staged_messages import COUNTS, PLACE, REPORT, StagedMessage, StagedMessages, staged_frame
 from umbel.connectors.staged_source import IDENTITY
@@ -211,7 +211,7 @@ class PubSubSource(StagedMessages):
     def _stage(self, session: _Session, messages: Sequence[PulledMessage]) -> None:
         """Stage messages that were not delivered before."""
         by_id = {each.id: each for each in messages}
-        with undamaged(self.folder / "seen", self.title):
+        with undamaged(self.folder / SEEN, self.title):
             known = session.seen.known(by_id)
         new = [each for each in by_id.values() if each.id not in known]
         session.duplicates += len(messages) - len(new)
@@ -221,7 +221,7 @@ class PubSubSource(StagedMessages):
             facts = {"topic": self._topic, **counts}
             frame = staged_frame([StagedMessage(each.data, PREFIX + each.id) for each in new])
             number, session.duplicates = self.stage.append(frame, facts).number, 0
-        with undamaged(self.folder / "seen", self.title):
+        with undamaged(self.folder / SEEN, self.title):
             session.seen.add(by_id, number, session.elapsed)
         session.elapsed = 0.0
 
@@ -287,7 +287,7 @@ class PubSubSource(StagedMessages):
 
     def _forget(self) -> None:
         """Delete what belongs to the topic that the source had before."""
-        erase_environment(self.folder / "seen")
+        erase_environment(self.folder / SEEN)
         before = self.stage.state()
         if "topic" in before and before.get("is_created"):
             project, _, topic = before["topic"].removeprefix("projects/").partition("/topics/")
@@ -355,11 +355,11 @@ class PubSubSource(StagedMessages):
         try:
             return self._caught_up()
         except HARM:
-            erase_environment(self.folder / "seen")
+            erase_environment(self.folder / SEEN)
             return self._caught_up()
 
     def _caught_up(self) -> SeenIds:
-        seen, state = SeenIds(self.folder / "seen"), self.stage.state()
+        seen, state = SeenIds(self.folder / SEEN), self.stage.state()
         try:
             if seen.is_new:
                 seen.add((), 0, 0.0)

@@ -8,20 +8,25 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 
 import polars as pl
 
+from umbel.connectors.pubsub.seen import CLOCK, SEEN, TIMES
 from umbel.connectors.staging import Stage
 from umbel.connectors.webhook import WebhookConnector
 from umbel.errors import Damaged, HistoryDropped, NotSupported, Terminal
 from umbel.graph.graph import Graph, GraphNode
+from umbel.log.batch_ids import IDS, LOCATION
+from umbel.log.entry_check import damage_of
+from umbel.log.environments import erase_environment
 from umbel.log.inspection import inspect as inspect_log
 from umbel.log.inspection import mend as mend_log
 from umbel.log.inspection import mend_heads, mend_start
 from umbel.log.segments import LogPosition, directory_of
+from umbel.log.tail import Tail
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.integrity import damaged_features
@@ -59,7 +64,9 @@ def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding
     yield from _guarded("change logs", _change_logs(deployment, deep=deep), "all changes that are logged")
     for name, folder in ingest_logs(deployment.directory):
         yield from _guarded(name, _ingest(deployment, name, folder, deep=deep), "rows that were not processed yet")
+        yield from _guarded(name, _batch_ids(name, folder, deep=deep), "")
     yield from _guarded("staged rows", _staged(deployment, deep=deep), "rows that were not processed yet")
+    yield from _guarded("staged rows", _message_ids(deployment, deep=deep), "which messages were delivered")
     yield from _guarded("feature log", _features(deployment, deep=deep), "answers that were logged")
     yield from _guarded("secrets", _secrets(deployment), "secrets that are stored by name")
     yield from _guarded("files", _left_over(deployment), "nothing")
@@ -176,6 +183,34 @@ def _ingest(deployment: Deployment, name: str, folder: Path, *, deep: bool) -> I
         yield CheckFinding(
             name, f"{len(found.indexes)} indexes do not fit their segments", mend=partial(_without, found.indexes)
         )
+
+
+def _batch_ids(name: str, folder: Path, *, deep: bool) -> Iterator[CheckFinding]:
+    if not deep or not (folder / IDS).is_dir():
+        return
+    tail = Tail(folder)
+    try:
+        damage = damage_of(folder / IDS, LOCATION.size, tail.locked())
+    finally:
+        tail.close()
+    if damage:
+        text = f"the ids of batches are damaged: {damage}; they are read from the records when they are needed"
+        yield CheckFinding(name, text, mend=partial(_erased, folder / IDS))
+
+
+def _message_ids(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    for folder in sorted((deployment.directory / "staged").glob(f"*/{SEEN}")) if deep else ():
+        damage = looked(partial(damage_of, folder, TIMES.size, nullcontext(), CLOCK), bool)
+        if damage:
+            source = folder.parent.name
+            lost = f"which messages of {source} were delivered: those that are delivered again within two hours are doubled"
+            text = f"the ids of messages are damaged: {damage}"
+            yield CheckFinding(f"staged rows of {source}", text, lost, mend=partial(_erased, folder))
+
+
+def _erased(folder: Path) -> str:
+    erase_environment(folder)
+    return "deleted: those of the rows that are there are read again"
 
 
 def _without(paths: list[Path]) -> str:
