@@ -1,9 +1,8 @@
 """The fork server of isolated children: `python -m umbel.isolation.forkserver FD MODULE...`.
 
 It has imported the modules that user functions need and does nothing else, so a child costs some milliseconds. It has one
-thread and uses neither Polars nor Arrow itself: a fork of it finds no lock of a thread that no longer exists. When the process
-that
-started it ends, it ends too, and its children with it.
+thread of Python and uses neither Polars nor Arrow itself: a fork of it finds no lock of a thread that no longer exists. When the
+process that started it ends, it ends too, and its children with it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+import warnings
 
 from umbel.isolation.child import answer_calls
 
@@ -34,6 +34,8 @@ def main(descriptor: int, modules: list[str]) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    # Python 3.12 and later warn of the threads of libraries: those of an allocator that is safe to fork, and of pools at rest.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     children: set[int] = set()
     while True:
         order, received, _, _ = socket.recv_fds(control, 9, 1)
