@@ -23,7 +23,7 @@ from umbel.definitions.records import (
     LookupExtractor,
 )
 from umbel.errors import NotSupported
-from umbel.expr.steps import steps_of
+from umbel.expr.tree import scope_of
 from umbel.query.encode import Writers, writers
 from umbel.query.extractor_groups import grouped
 from umbel.query.functions import Argument, FunctionStep, Returned
@@ -184,14 +184,15 @@ class Arranger:
             for fqn, source in zip(extractor.inputs, self.names(extractor.inputs), strict=True)
         }
         types = {name: dtype for name, (dtype, _) in reads.items()}
-        expressions = tuple(self._named(extractor, types) for extractor in extractors)
-        return ExpressionStep({name: source for name, (_, source) in reads.items()}, types, expressions)
+        expressions = [self._named(extractor, types) for extractor in extractors]
+        return ExpressionStep.of({name: source for name, (_, source) in reads.items()}, types, expressions)
 
     def _named(self, extractor: ExpressionExtractor, types: Mapping[str, DType]) -> NamedExpression:
         feature = self._catalogue.feature(extractor.outputs[0])
         expression = extractor.expression
-        value = expression.polars(types, now=pl.col(NOW)) if steps_of([expression]) is None else None
-        return NamedExpression(feature.fqn, feature.dtype, expression, value)
+        scope = scope_of(types, pl.col(NOW), [expression])
+        compiled = scope.compile(expression) if scope.steps is None else None
+        return NamedExpression(feature.fqn, feature.dtype, expression, compiled)
 
     def function(self, extractor: FunctionExtractor) -> FunctionStep:
         """Return the step that calls a user's extractor."""

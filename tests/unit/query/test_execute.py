@@ -14,6 +14,7 @@ from umbel.expr import col, now
 from umbel.query.execute import repeated
 from umbel.query.functions import ExtractorFailed
 from umbel.query.session import QueryMode
+from umbel.query.steps import PARALLEL
 from umbel.types.dtypes import Bool, Float, Int, List, Optional, Str
 
 DAY = timedelta(days=1)
@@ -166,6 +167,22 @@ def test_an_expression_that_fails_is_named():
     )
     with pytest.raises(InvalidValue, match=r"F\.b = .*failed to evaluate"):
         ask(made, ["F.a"], ["F.fine", "F.b"], {"F.a": [0]})
+
+
+@pytest.mark.parametrize("rows", [1, 100, PARALLEL])
+def test_an_int_that_wraps_around_is_an_error_and_no_number(rows):
+    features = {"a": Int(), "more": Int(), "twice": Int()}
+    sums = expression("F.more", col("a") + 1, ["F.a"]), expression("F.twice", col("a") * 2, ["F.a"])
+    made = engine([], [featureset("F", features, *sums)])
+    values = list(range(rows))
+    found = ask(made, ["F.a"], ["F.more", "F.twice"], {"F.a": values})
+    assert found == {"F.more": [each + 1 for each in values], "F.twice": [each * 2 for each in values]}
+    values[-1] = 2**62
+    with pytest.raises(InvalidValue, match=rf"F\.twice = .*does not fit in 64 bits.*first row {rows - 1}\)"):
+        ask(made, ["F.a"], ["F.more", "F.twice"], {"F.a": values})
+    values[-1] = 2**63 - 1
+    with pytest.raises(InvalidValue, match=rf"F\.more = .*does not fit in 64 bits.*first row {rows - 1}\)"):
+        ask(made, ["F.a"], ["F.more", "F.twice"], {"F.a": values})
 
 
 def lit_over(expr):
