@@ -72,14 +72,11 @@ class Webhook(DataSource):
         """Return the connector for one endpoint.
 
         Raises:
-            InvalidType: the name is no text.
-            InvalidValue: it is empty.
+            InvalidType: the name is no text. One that cannot be stored is reported by the commit.
         """
         name: Any = endpoint
         if not isinstance(name, str):
             raise InvalidType(f"Webhook '{self.name}': an endpoint is a text, found {name!r:.80}", hint=_NAMED)
-        if not name.strip():
-            raise InvalidValue(f"Webhook '{self.name}': the name of an endpoint is empty", hint=_NAMED)
         return WebhookConnector(source=self, endpoint=endpoint)
 
 

@@ -62,8 +62,6 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
         "every: invalid duration ''",
     ),
     "commit, preview": (lambda: COMMIT(MockClient(), "m", preview="no"), "commit: preview must be True or False"),
-    "endpoint": (lambda: web.endpoint(""), "Webhook 'web': the name of an endpoint is empty"),
-    "endpoint, blank": (lambda: web.endpoint("  "), "the name of an endpoint is empty"),
 }
 
 
