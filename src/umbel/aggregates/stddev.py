@@ -91,17 +91,21 @@ class Stddev(Aggregate):
         """Return states about the center of the first one that has values.
 
         Rounding errors are those of the squares about that center. It is the mean of some of the rows, so these squares exceed
-        the ones about the common mean at most by the ratio of all rows to those of the first state.
+        the ones about the common mean at most by the ratio of all rows to those of the first state. A state of as many rows
+        retracted as inserted has a count of 0, and sums that are not: it is moved with the others.
         """
         names = [state.name(part) for part in ("count", "center", "sum", "squares")]
-        (rows,) = (states[names[0]] != 0).to_numpy().nonzero()
+        count, center, away, squares = (states[name].to_numpy() for name in names)
+        (rows,) = ((count != 0) | (away != 0) | (squares != 0)).nonzero()
         found = {name: np.zeros(len(states)) for name in names[1:]}
         if len(rows):
-            count, center, away, squares = (states[name].to_numpy()[rows] for name in names)
+            count, center, away, squares = (each[rows] for each in (count, center, away, squares))
             mine = owners[rows]
+            order = np.lexsort((count == 0, mine))
             (firsts,) = np.diff(mine, prepend=mine[0] - 1).nonzero()
-            shift = center - center[firsts][np.searchsorted(mine[firsts], mine)]
-            found[names[1]][rows[firsts]] = center[firsts]
+            bases = order[firsts]
+            shift = center - center[bases][np.searchsorted(mine[firsts], mine)]
+            found[names[1]][rows[firsts]] = center[bases]
             found[names[2]][rows] = away + count * shift
             found[names[3]][rows] = squares + 2 * shift * away + count * shift * shift
         return states.with_columns(pl.Series(name, values) for name, values in found.items())
