@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -118,3 +118,9 @@ class Compiled:
         for failure in reversed(self.errors):
             reason = pl.when(failure.condition).then(pl.lit(str(failure))).otherwise(reason)
         return pl.when(reason.cast(pl.Int8, strict=True).is_null()).then(self.value)
+
+
+def in_error(compiled: Iterable[Compiled]) -> pl.Expr | None:
+    """Return True on rows in error, None if no row can be."""
+    conditions = [failure.condition for each in compiled for failure in each.errors]
+    return pl.any_horizontal(conditions) if conditions else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from umbel.errors import InvalidValue, UmbelError, shortened
-from umbel.expr.compiled import Compiled, EvaluationError, Scope
+from umbel.expr.compiled import Compiled, EvaluationError, Scope, in_error
 from umbel.expr.errors import compile_error, evaluation_error
 from umbel.expr.lattice import matches
 from umbel.expr.steps import Steps
@@ -139,13 +139,13 @@ def _select(rows: _Rows, columns: list[_Column]) -> pl.DataFrame:
 
     Raises the explained error when a row fails; the failing part is only searched for then.
     """
-    errors = [failure.condition for column in columns for failure in column.compiled.errors]
+    failing = in_error(column.compiled for column in columns)
     values = {_at(n): column.compiled.value for n, column in enumerate(columns)}
     try:
-        found = rows.collect({**values, "_fault": pl.any_horizontal(errors).any()} if errors else values)
+        found = rows.collect(values if failing is None else {**values, "_fault": failing.any()})
     except (pl.exceptions.PolarsError, UmbelError) as error:
         raise _explained(rows, columns, error) from error
-    if errors and found["_fault"].any():
+    if failing is not None and found["_fault"].any():
         raise _explained(rows, columns, None)
     return found
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from umbel.errors import InvalidValue, UmbelError, shortened
 from umbel.expr import Expr
-from umbel.expr.compiled import Compiled
+from umbel.expr.compiled import Compiled, in_error
 from umbel.expr.evaluate import evaluate
 from umbel.query.point_lookup import PointLookup
 from umbel.query.rows import Plain, QueryRows, filled, is_same, series_of
@@ -240,10 +240,8 @@ class ExpressionStep(Step):
 
         One column for the errors of all costs less than expressions that raise: half the time of a small one.
         """
-        compiled = [named.compiled for named in expressions if named.compiled is not None]
-        conditions = [failure.condition for each in compiled for failure in each.errors]
-        errors = (pl.any_horizontal(conditions).alias(IS_ERROR),) if conditions else ()
-        return cls(reads, types, tuple(expressions), errors)
+        failing = in_error(named.compiled for named in expressions if named.compiled is not None)
+        return cls(reads, types, tuple(expressions), () if failing is None else (failing.alias(IS_ERROR),))
 
     def run(self, rows: QueryRows, session: QuerySession) -> None:
         known = [rows.series(fqn).alias(name) for name, fqn in self.reads.items()]
