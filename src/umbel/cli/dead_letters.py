@@ -63,16 +63,14 @@ def _names(deployment: Deployment, branch: str, words: list[str]) -> list[str]:
     During a backfill the version that serves has another one. A name that `umbel status` shows is one, too.
     """
     from umbel.errors import InvalidValue, UnknownName, did_you_mean
-    from umbel.runtime.switching import serving_on
+    from umbel.runtime.switching import names_on
 
     if len(words) > 2 or (len(words) == 2 and words[0] != REPLAY):
         raise InvalidValue(f"expected one dataset, found {' '.join(words)}", hint="umbel dead-letters replay DATASET")
-    name, (_, serving) = words[-1], serving_on(deployment, branch)
-    committed = deployment.graph(deployment.catalog.latest()).names.get(branch, {})
-    found = list(dict.fromkeys(each[name] for each in (committed, serving) if name in each))
-    if not found and not deployment.catalog.count_dead().get(name, 0):
-        raise UnknownName(f"dataset '{name}' is not committed{did_you_mean(name, {**committed, **serving})}")
-    return found or [name]
+    name, known = words[-1], names_on(deployment, branch)
+    if name not in known and not deployment.catalog.count_dead().get(name, 0):
+        raise UnknownName(f"dataset '{name}' is not committed{did_you_mean(name, known)}")
+    return known.get(name, [name])
 
 
 def _list(deployment: Deployment, names: list[str], limit: int) -> None:

@@ -58,14 +58,13 @@ def _results(deployment: Deployment, branch: str, dataset: str | None) -> Iterat
     """
     from umbel.errors import UnknownName, did_you_mean
     from umbel.quality.totals import results
-    from umbel.runtime.switching import serving_on
+    from umbel.runtime.switching import names_on, serving_on
 
     definitions, placed = serving_on(deployment, branch)
     known, counts = definitions.datasets, deployment.catalog.counts()
     if dataset is not None and dataset not in known:
         raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint="commit it first")
-    graph = deployment.graph(deployment.catalog.latest())
+    outputs, names = deployment.graph(deployment.catalog.latest()).outputs, names_on(deployment, branch)
     for name in known if dataset is None else (dataset,):
-        served = placed.get(name, name)
-        names, node = [served, graph.names.get(branch, {}).get(name, served)], graph.outputs.get(served)
-        yield from results(known[name], names, "" if node is None else node.state_id, counts)
+        node = outputs.get(placed.get(name, name))
+        yield from results(known[name], names.get(name, [name]), "" if node is None else node.state_id, counts)

@@ -68,6 +68,22 @@ def serving_on(deployment: Deployment, branch: str) -> tuple[Definitions, Mappin
     return deployment.definitions(revision), names.get(branch if revision == head else replaced(branch), {})
 
 
+def names_on(deployment: Deployment, branch: str) -> dict[str, list[str]]:
+    """Return the names in the graph of each dataset of a branch.
+
+    There are two during a backfill: that of the last commit, and that of what serves.
+
+    Raises:
+        UnknownName: there is no such branch.
+    """
+    _, serving = serving_on(deployment, branch)
+    committed = deployment.graph(deployment.catalog.latest()).names.get(branch, {})
+    return {
+        name: list(dict.fromkeys(each[name] for each in (committed, serving) if name in each))
+        for name in {**committed, **serving}
+    }
+
+
 def must_wait(deployment: Deployment, graph: Graph, branch: str) -> bool:
     """Return whether datasets of a branch need data that they do not have.
 
