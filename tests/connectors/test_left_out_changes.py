@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.connectors import mysql_shop, postgres_shop
-from tests.connectors.shop_datasets import deployed, letters, rows_of, until
+from tests.connectors.shop_datasets import deployed, letters, orders, rows_of, until
 from umbel.connectors import eval as computed
-from umbel.connectors import source
-from umbel.datasets import dataset, field
 from umbel.expr import col
 from umbel.transform import loads
 
-__owner__ = "shop@example.com"
 FILTERED = """passthrough: true
 ---
 source_field: note
@@ -46,23 +43,10 @@ def following(request: pytest.FixtureRequest) -> Iterator[Following]:
         postgres_shop.drop_slots(server, name)
 
 
-def orders(**options: Any) -> Any:
-    @source(disorder="1d", cdc="native", **options)
-    @dataset(index=True)
-    class Orders:
-        id: int = field(key=True)
-        note: str
-        updated_at: datetime
-
-    return Orders
-
-
 def test_a_row_that_is_left_out_by_an_update_is_gone(following: Following, tmp_path: Path) -> None:
-    from umbel.api.dataset import redefined
-
-    run, table = following.run, following.shop.table("orders")
-    chosen = orders(conn=table, where=computed(col("note") != "hidden"))
-    made_by = redefined(orders(conn=table, transform=loads(FILTERED)), name="Made")
+    run, shop = following.run, following.shop
+    chosen = orders(shop, cdc="native", disorder="1d", where=computed(col("note") != "hidden"))
+    made_by = orders(shop, name="Made", cdc="native", disorder="1d", transform=loads(FILTERED))
     run("CREATE TABLE orders(id bigint PRIMARY KEY, note varchar(20) NOT NULL, updated_at timestamp(6) NOT NULL)")
     run(*(f"INSERT INTO orders VALUES ({n}, '{'hidden' if n % 3 == 0 else f'n{n}'}', now())" for n in range(12)))
 
