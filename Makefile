@@ -35,9 +35,10 @@ demo-crash: setup
 	$(BIN)/python -m examples.flights.demo --kills 10
 
 # While the servers are installed the tests are compiled: else each of the processes would compile all of them.
+# A worker that ends ends the run: replaced, it would get tests that are done, and the last ones would wait for ever.
 test: setup $(WARM)
 	$(BIN)/pytest -q --collect-only > /dev/null & tests/servers/install && wait
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly" --ignore tests/house  # those are of `make check`
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --max-worker-restart 0 -m "not nightly" --ignore tests/house  # those are of `make check`
 
 nightly: setup $(WARM)
 	tests/servers/install images

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -251,6 +252,19 @@ with marks.calling("bad", "assign of D.p", 60, 0):
     assert WorkerGuard(place)._known.suspects == {"bad"}
     assert "assign of D.p was running" in place.catalog.events()[0].text
     assert list((place.directory / FOLDER).glob("*")) == []
+
+
+def test_a_process_that_handles_alarms_itself_is_not_ended_by_a_slow_call(place: Deployment) -> None:
+    """As that of these tests: pytest limits their time, and the machine may be busy."""
+    alarms, limits = list[int](), FunctionLimits(batch_seconds=0.05)
+    before = signal.signal(signal.SIGALRM, lambda number, _: alarms.append(number))
+    try:
+        with guarded(WorkerGuard(place, limits)):
+            assert applied(assign(lambda df: time.sleep(0.2) or df["a"]), rows(1, 2))["b"].to_list() == [1, 2]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not alarms
+    assert callable(before), "a test has a limit of time: else the calls of others in this file could end pytest"
 
 
 def test_a_row_is_known_by_its_values(place: Deployment) -> None:
