@@ -204,7 +204,7 @@ def test_a_storage_that_hangs_is_no_wait_for_readers(url: str, tmp_path: Path, m
     for _ in range(5):
         with pytest.raises(Transient, match="was not seen for 1 seconds"):
             stored(follower)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15, "they wait for the answer, each again"
     answering.set()
     put(store, 1)
 

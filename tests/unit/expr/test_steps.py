@@ -118,10 +118,10 @@ def test_parts_over_the_elements_of_lists_are_limited_in_number() -> None:
 
 
 def test_an_expression_of_too_many_operators_is_refused_at_once() -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     with refusal(InvalidValue, "operators, columns and constants", "in steps"):
         limited(col("a"), 30).dtype(schema_of(ROWS))
-    assert time.monotonic() - start < 1
+    assert time.thread_time() - start < 1
 
 
 def test_the_text_of_a_large_expression_in_an_error_is_shortened() -> None:
