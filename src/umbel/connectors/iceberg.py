@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from umbel.connectors.credentials import check_credential, resolved
 from umbel.connectors.splits import SplitSource
-from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
+from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions, check_text
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue
 
@@ -60,6 +60,7 @@ class Iceberg(DataSource):
         Args:
             table_name: its name, with its namespace: `shop.orders`.
         """
+        check_text(f"Iceberg '{self.name}'", "table", table_name)
         if "." not in table_name:
             raise InvalidValue(
                 f"Iceberg '{self.name}': table '{table_name}' has no namespace", hint='.table("namespace.table")'

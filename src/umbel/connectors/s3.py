@@ -13,6 +13,7 @@ from umbel.definitions.arguments import (
     DataSource,
     Delivery,
     ReadOptions,
+    check_text,
     refuse_options,
     require_incremental,
 )
@@ -344,7 +345,12 @@ def in_bucket(
     spread: str | None,
 ) -> Made:
     """Return a connector of a kind for files in a bucket, with its arguments checked."""
-    subject = f"{type(source).__name__} '{source.name}', bucket '{bucket}'"
+    title = f"{type(source).__name__} '{source.name}'"
+    check_text(title, "bucket_name", bucket)
+    for name, value in (("prefix", prefix), ("path", path)):
+        if value:
+            check_text(title, name, value)
+    subject = f"{title}, bucket '{bucket}'"
     if (prefix is None) == (path is None):
         raise InvalidAttribute(f"{subject}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"')
     if spread is not None and path is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from umbel.definitions.arguments import DataConnector, ReadOptions
+from umbel.definitions.arguments import DataConnector, ReadOptions, check_text
 from umbel.errors import InvalidType, NotSupported
 
 
@@ -22,6 +22,11 @@ class TableConnector(DataConnector):
     cursor: str | None = None
 
     placed_by: ClassVar[tuple[str, ...]] = ("table",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cursor is not None:
+            check_text(f"{self.title}, table '{self.table}'", "cursor", self.cursor)
 
     @property
     def target(self) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
-from umbel.errors import InvalidValue, NotSupported, did_you_mean
+from umbel.errors import InvalidType, InvalidValue, NotSupported, did_you_mean
 from umbel.plugins import Registry
 from umbel.types.arguments import ArgumentsMeta
 
@@ -176,6 +176,24 @@ class ReadOptions:
     references: tuple[str, ...] = ()
 
 
+def check_text(subject: str, name: str, value: object) -> None:
+    """Refuse a name that is no text, or an empty one.
+
+    Args:
+        subject: begins the message.
+        name: what is named, such as `topic`.
+        value: the name.
+
+    Raises:
+        InvalidType: it is no text.
+        InvalidValue: it is empty.
+    """
+    if not isinstance(value, str):
+        raise InvalidType(f"{subject}: {name} must be a text, found {value!r:.80}", hint=f'{name}="orders"')
+    if not value.strip():
+        raise InvalidValue(f"{subject}: {name} is empty", hint=f'{name}="orders"')
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConnector:
     """The part of a source with one dataset's rows.
@@ -199,6 +217,10 @@ class DataConnector:
 
     Nor are streams whose positions name them, as those of Kinesis.
     """
+
+    def __post_init__(self) -> None:
+        for name in self.placed_by:
+            check_text(f"{type(self.source).__name__} '{self.source.name}'", name, getattr(self, name))
 
     @property
     def destination(self) -> tuple[Any, ...]:

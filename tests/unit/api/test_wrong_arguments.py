@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from umbel import MockClient
-from umbel.connectors import HTTP, Webhook, sink, source
+from umbel.connectors import HTTP, S3, Iceberg, Kafka, Kinesis, Postgres, PubSub, Webhook, sink, source
 from umbel.datasets import dataset, field, index, pipeline
 from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.featuresets import extractor, feature, featureset
@@ -21,6 +21,11 @@ SOURCE: Any = source
 SINK: Any = sink
 COMMIT: Any = MockClient.commit
 FIELD: Any = field
+KAFKA: Any = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+POSTGRES: Any = Postgres(name="p", host="h", db_name="d", username="u", password="p")
+BUCKETS: Any = S3(name="s")
+KINESIS: Any = Kinesis(name="k", role_arn="r")
+LAKE: Any = Iceberg(name="i", uri="u")
 http = HTTP(name="http", host="http://localhost", healthz="/h")
 
 
@@ -54,9 +59,23 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "commit": (lambda: COMMIT(MockClient(), "m", dataset=[]), r"'dataset'; did you mean 'datasets'\?"),
     "commit, many": (lambda: COMMIT(MockClient(), *range(9)), "commit: at most 7 arguments by position, found 9"),
     "endpoint": (lambda: web.endpoint(), "endpoint: 'endpoint' missing"),
+    "topic, number": (lambda: KAFKA.topic(3), r"Kafka 'k': topic must be a text, found 3"),
+    "topic, list": (lambda: KAFKA.topic(["a", "b"]), r"topic must be a text, found \['a', 'b'\]"),
+    "table, none": (lambda: POSTGRES.table(None, cursor="at"), r"table must be a text, found None"),
+    "cursor": (lambda: POSTGRES.table("t", cursor=3), r"Postgres 'p', table 't': cursor must be a text, found 3"),
+    "bucket, prefix": (lambda: BUCKETS.bucket("b", prefix=3), r"S3 's': prefix must be a text, found 3"),
+    "stream": (lambda: KINESIS.stream(None, "latest"), r"stream_arn must be a text, found None"),
+    "lake": (lambda: LAKE.table(3), r"Iceberg 'i': table must be a text, found 3"),
     "endpoint, none": (lambda: web.endpoint(None), "an endpoint is a text, found None"),
 }
 VALUES: dict[str, tuple[Callable[[], Any], str]] = {
+    "topic": (lambda: KAFKA.topic(" "), r"Kafka 'k': topic is empty"),
+    "table": (lambda: POSTGRES.table(""), r"Postgres 'p': table is empty"),
+    "bucket": (lambda: BUCKETS.bucket("", prefix="x"), r"S3 's': bucket_name is empty"),
+    "queue": (
+        lambda: PubSub(name="q", project_id="p", service_account_key={}).topic(""),
+        r"PubSub 'q': topic_id is empty",
+    ),
     "source, every": (
         lambda: SOURCE(web.endpoint("e"), disorder="1d", cdc="append", every=""),
         "every: invalid duration ''",

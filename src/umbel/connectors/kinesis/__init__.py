@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
+from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions, check_text
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, NotSupported
 from umbel.types.epochs import in_utc
 
@@ -136,6 +136,7 @@ class Kinesis(DataSource):
             init_position: "latest", "trim_horizon", or the instant to start at.
             format: "json".
         """
+        check_text(f"Kinesis '{self.name}'", "stream_arn", stream_arn)
         position = _position(init_position)
         if format != "json":
             raise InvalidAttribute(

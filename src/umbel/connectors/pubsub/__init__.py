@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
+from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions, check_text
 from umbel.definitions.secret import Secret
 from umbel.errors import NotSupported
 from umbel.formats.declarations import check_format
@@ -75,5 +75,6 @@ class PubSub(DataSource):
             topic_id: of the topic.
             format: "json".
         """
+        check_text(f"PubSub '{self.name}'", "topic_id", topic_id)
         check_format(f"PubSub '{self.name}', topic '{topic_id}'", format, ("json",))
         return PubSubConnector(source=self, topic_id=topic_id)
