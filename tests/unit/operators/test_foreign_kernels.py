@@ -1,0 +1,151 @@
+"""Operators and aggregates of other packages that raise, or return something else than changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from umbel import Continuous, Dataset, Sum, Webhook, dataset, field, index, inputs, pipeline, source
+from umbel.aggregates.sums import Sum as OwnSum
+from umbel.errors import InvalidType, Terminal
+from umbel.operators.leaf import Leaf
+from umbel.operators.operator import Clock, Keyed, Operator, RowWise
+from umbel.runtime.user_code import applying
+from umbel.state.tables import State
+from umbel.testing import MockClient
+from umbel.types.schema import AT, Schema
+
+__owner__ = "shop@example.com"
+
+AMOUNT = pl.col("amount")
+WRONG: dict[str, tuple[Callable[[pl.DataFrame], Any], str]] = {
+    "nothing": (lambda rows: None, "it returned NoneType, not a frame of Polars"),
+    "missing": (lambda rows: rows.drop(AT), "column '_at' is missing"),
+    "type": (
+        lambda rows: rows.with_columns(AMOUNT.cast(pl.Float32)),
+        "column 'amount' is of type Float32, not Float64",
+    ),
+    "null": (lambda rows: rows.with_columns(amount=pl.lit(None, pl.Float64)), "column 'amount' has a null"),
+    "instant": (lambda rows: rows.with_columns(pl.lit(None, rows.schema[AT]).alias(AT)), "column '_at' has a null"),
+}
+RIGHT: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "same": lambda rows: rows,
+    "order": lambda rows: rows.select(sorted(rows.columns, reverse=True)),
+    "more": lambda rows: rows.with_columns(more=1),
+}
+
+
+def kernel(rows: pl.DataFrame, mode: str) -> Any:
+    if mode == "raise":
+        raise KeyError("thirteen")
+    return RIGHT[mode](rows) if mode in RIGHT else WRONG[mode][0](rows)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Remembering(Keyed):
+    """Has state by user."""
+
+    mode: str
+
+    def output(self, *inputs: Schema) -> Schema:
+        return inputs[0]
+
+    def exchange(self) -> tuple[tuple[str, ...], ...]:
+        return (("user",),)
+
+    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
+        return kernel(changes[0], self.mode)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Passing(RowWise):
+    """Has no state."""
+
+    mode: str
+
+    def output(self, *inputs: Schema) -> Schema:
+        return inputs[0]
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return kernel(rows, self.mode)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WronglyLifted(OwnSum):
+    """Lifts no columns."""
+
+    def lift(self, state: Any) -> Any:
+        raise ZeroDivisionError("none")
+
+
+def total(kind: type[Operator], mode: str, aggregate: Any = Sum) -> float:
+    """Return the total of a user whose amounts pass an operator."""
+
+    @source(Webhook(name="shop").endpoint("paid"), disorder="1h", cdc="append")
+    @dataset
+    class Paid:
+        user: int
+        amount: float
+        at: datetime
+
+    @index
+    @dataset
+    class Totals:
+        user: int = field(key=True)
+        total: float
+        at: datetime
+
+        @pipeline
+        @inputs(Paid)
+        def add(cls, paid: Dataset):
+            passed = paid.then(kind, mode=mode)
+            return passed.groupby("user").aggregate(total=aggregate(of="amount", window=Continuous("forever")))
+
+    client = MockClient()
+    client.commit(message="m", datasets=[Paid, Totals])
+    at = [datetime(2026, 1, 1, tzinfo=UTC)] * 2
+    client.log("shop", "paid", pd.DataFrame({"user": [13, 13], "amount": [1.5, 2.0], "at": at}))
+    return client.lookup("Totals", keys=pd.DataFrame({"user": [13]}))[0]["total"][0]
+
+
+@pytest.mark.parametrize("mode", RIGHT)
+@pytest.mark.parametrize("kind", [Remembering, Passing])
+def test_columns_may_be_in_any_order_and_more(kind: type[Operator], mode: str) -> None:
+    assert total(kind, mode) == 3.5
+
+
+@pytest.mark.parametrize("mode", WRONG)
+@pytest.mark.parametrize("kind", [Remembering, Passing])
+def test_something_else_than_changes_is_refused(kind: type[Operator], mode: str) -> None:
+    with pytest.raises(InvalidType, match=WRONG[mode][1]) as failure:
+        total(kind, mode)
+    assert failure.value.message.startswith(f"{kind.__name__.lower()} in pipeline 'Totals.add': it returned ")
+    assert "self.schema.changes()" in str(failure.value.hint)
+
+
+def test_rows_of_a_row_wise_operator_are_rejected_in_a_worker() -> None:
+    schema = Schema((), (), "at")
+    operator = Passing(parents=(Leaf(dataset="Paid", version=1, columns=schema),), mode="missing")
+    with pytest.raises(InvalidType, match="column '_at' is missing"):
+        applying(operator).here(schema.empty())
+
+
+def test_an_exception_of_an_operator_with_state_names_it() -> None:
+    with pytest.raises(Terminal, match=r"remembering in pipeline 'Totals.add': KeyError: 'thirteen'") as failure:
+        total(Remembering, "raise")
+    assert __file__ in str(failure.value.where)
+    assert f"mend {__name__}:Remembering and install it" in str(failure.value.hint)
+    assert isinstance(failure.value.__cause__, KeyError)
+
+
+def test_an_exception_of_an_aggregate_names_it() -> None:
+    with pytest.raises(Terminal, match=r"aggregate in pipeline 'Totals.add': ZeroDivisionError: none") as failure:
+        total(Passing, "same", WronglyLifted)
+    assert __file__ in str(failure.value.where)
+    assert f"mend {__name__}:WronglyLifted" in str(failure.value.hint)
