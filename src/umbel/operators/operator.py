@@ -23,6 +23,7 @@ from umbel.functions.fingerprint import fingerprint
 from umbel.functions.user_function import UserFunction
 from umbel.operators.columns import check_reserved
 from umbel.plugins import Registry, is_extension, is_own
+from umbel.state.port import OldState
 from umbel.state.runs.rules import TableSchema
 from umbel.state.tables import State
 from umbel.types.schema import CHANGE_COLUMNS, WEIGHT, Schema
@@ -315,9 +316,12 @@ class Keyed(Operator):
 
         Raises:
             Terminal: code of another package raised an exception.
+            OldState: it reads its state with other columns than it has.
         """
         try:
             return kernel()
+        except OldState as error:
+            raise error.restated(f"{self.title}: {error.message}", hint=error.hint) from error
         except UmbelError:
             raise
         except Exception as error:

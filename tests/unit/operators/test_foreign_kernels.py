@@ -17,6 +17,7 @@ from umbel.errors import InvalidType, Terminal
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Clock, Keyed, Operator, RowWise
 from umbel.runtime.user_code import applying
+from umbel.state.port import OldState
 from umbel.state.tables import State
 from umbel.testing import MockClient
 from umbel.types.schema import AT, Schema
@@ -42,6 +43,8 @@ RIGHT: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 
 
 def kernel(rows: pl.DataFrame, mode: str) -> Any:
+    if mode == "old":
+        raise OldState("state 'abc/counts' does not have the columns", hint="umbel rebuild DATASET")
     if mode == "raise":
         raise KeyError("thirteen")
     return RIGHT[mode](rows) if mode in RIGHT else WRONG[mode][0](rows)
@@ -142,6 +145,12 @@ def test_an_exception_of_an_operator_with_state_names_it() -> None:
     assert __file__ in str(failure.value.where)
     assert f"mend {__name__}:Remembering and install it" in str(failure.value.hint)
     assert isinstance(failure.value.__cause__, KeyError)
+
+
+def test_state_that_has_other_columns_names_the_operator() -> None:
+    with pytest.raises(OldState, match=r"remembering in pipeline 'Totals.add': state 'abc/counts' does not") as failure:
+        total(Remembering, "old")
+    assert failure.value.hint == "umbel rebuild DATASET"
 
 
 def test_an_exception_of_an_aggregate_names_it() -> None:
