@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from umbel import Continuous, Dataset, Sum, Webhook, dataset, field, index, inputs, pipeline, source
+from umbel.aggregates.columns import Columns
 from umbel.aggregates.sums import Sum as OwnSum
 from umbel.errors import InvalidType, Terminal
 from umbel.operators.leaf import Leaf
@@ -79,12 +80,43 @@ class Passing(RowWise):
         return kernel(rows, self.mode)
 
 
+def _unlucky(value: float) -> float:
+    raise ZeroDivisionError("none")
+
+
 @dataclass(frozen=True, kw_only=True)
 class WronglyLifted(OwnSum):
-    """Lifts no columns."""
+    """Fails for each row."""
 
-    def lift(self, state: Any) -> Any:
-        raise ZeroDivisionError("none")
+    def lift(self, state: Columns) -> Any:
+        return {name: each.map_elements(_unlucky, pl.Float64) for name, each in super().lift(state).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undeclared(OwnSum):
+    """Returns what it does not declare."""
+
+    def result(self, states: pl.DataFrame, state: Columns) -> Any:
+        return super().result(states, state).cast(pl.Int64)  # type: ignore[union-attr]
+
+    def merge(self, state: Columns) -> Any:
+        return {"sun": pl.lit(1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneForAll(OwnSum):
+    """Returns one value for all states."""
+
+    def result(self, states: pl.DataFrame, state: Columns) -> Any:
+        return pl.lit(1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(OwnSum):
+    """Raises an exception."""
+
+    def lift(self, state: Columns) -> Any:
+        raise ZeroDivisionError("always")
 
 
 def total(kind: type[Operator], mode: str, aggregate: Any = Sum) -> float:
@@ -158,3 +190,16 @@ def test_an_exception_of_an_aggregate_names_it() -> None:
         total(Passing, "same", WronglyLifted)
     assert __file__ in str(failure.value.where)
     assert f"mend {__name__}:WronglyLifted" in str(failure.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Undeclared, "merge returns 'sun', and its state is .*; result is of type Int64, and result_type says Float64"),
+        (OneForAll, "result returns one value for all states, not one for each"),
+        (Failing, "ZeroDivisionError: always"),
+    ],
+)
+def test_an_aggregate_that_does_not_return_what_it_declares_is_refused(kind: Any, text: str) -> None:
+    with pytest.raises(InvalidType, match=f"aggregate in pipeline 'Totals.add': aggregate {kind.__name__}: {text}"):
+        total(Passing, "same", kind)
