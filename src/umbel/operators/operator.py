@@ -21,7 +21,7 @@ import polars as pl
 from umbel.errors import InvalidType, Terminal, UmbelError, line_in, text_of
 from umbel.functions.fingerprint import fingerprint
 from umbel.functions.user_function import UserFunction
-from umbel.operators.columns import check_reserved
+from umbel.operators.columns import check_known, check_reserved
 from umbel.plugins import Registry, is_extension, is_own
 from umbel.state.port import OldState
 from umbel.state.runs.rules import TableSchema
@@ -83,6 +83,9 @@ class Operator(ABC):
     @abstractmethod
     def output(self, *inputs: Schema) -> Schema:
         """Return the schema of the result, or raise the errors of the definition."""
+
+    def check_use(self) -> None:  # noqa: B027  most have nothing to check
+        """Check its definition where a pipeline uses it, not where it is loaded."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -273,6 +276,27 @@ class Keyed(Operator):
     @abstractmethod
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         """Return, for each parent, the columns whose encoded value routes its rows to a shard."""
+
+    def check_use(self) -> None:
+        """Check that the columns of `exchange` are there.
+
+        Raises:
+            InvalidType: they are not, or it returns something else.
+        """
+        if is_own(type(self)):
+            return
+        found: object = self.exchange()
+        if (
+            not isinstance(found, tuple)
+            or len(found) != len(self.parents)
+            or any(not isinstance(each, tuple) for each in found)
+        ):
+            raise InvalidType(
+                f"{self.title}: exchange() returned {found!r:.100}, not a tuple of columns for each of its inputs",
+                hint='return (("user",),) for one input with the key "user"',
+            )
+        for columns, parent in zip(found, self.parents, strict=True):
+            check_known(columns, parent.schema.names, f"{self.title}: exchange()")
 
     def partition(self, inputs: tuple[Partition, ...]) -> Partition:
         return self.exchange()[0] if self.keeps_values else None

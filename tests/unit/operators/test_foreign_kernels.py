@@ -14,7 +14,7 @@ import pytest
 from umbel import Continuous, Dataset, Sum, Webhook, dataset, field, index, inputs, pipeline, source
 from umbel.aggregates.columns import Columns
 from umbel.aggregates.sums import Sum as OwnSum
-from umbel.errors import InvalidType, Terminal
+from umbel.errors import InvalidType, InvalidValue, Terminal
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Clock, Keyed, Operator, RowWise
 from umbel.runtime.user_code import applying
@@ -39,8 +39,11 @@ WRONG: dict[str, tuple[Callable[[pl.DataFrame], Any], str]] = {
 RIGHT: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "same": lambda rows: rows,
     "order": lambda rows: rows.select(sorted(rows.columns, reverse=True)),
-    "more": lambda rows: rows.with_columns(more=1),
+    "further": lambda rows: rows.with_columns(further=1),
 }
+
+
+EXCHANGES: dict[str, Any] = {"names": ("user",), "text": "user", "more": (("user",), ("user",)), "none": None}
 
 
 def kernel(rows: pl.DataFrame, mode: str) -> Any:
@@ -60,8 +63,8 @@ class Remembering(Keyed):
     def output(self, *inputs: Schema) -> Schema:
         return inputs[0]
 
-    def exchange(self) -> tuple[tuple[str, ...], ...]:
-        return (("user",),)
+    def exchange(self) -> Any:
+        return EXCHANGES.get(self.mode, (("user",),))
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         return kernel(changes[0], self.mode)
@@ -203,3 +206,17 @@ def test_an_exception_of_an_aggregate_names_it() -> None:
 def test_an_aggregate_that_does_not_return_what_it_declares_is_refused(kind: Any, text: str) -> None:
     with pytest.raises(InvalidType, match=f"aggregate in pipeline 'Totals.add': aggregate {kind.__name__}: {text}"):
         total(Passing, "same", kind)
+
+
+@pytest.mark.parametrize("mode", EXCHANGES)
+def test_an_exchange_that_is_not_by_columns_of_each_input_is_refused(mode: str) -> None:
+    """One shard, as in process, hides it: a server with several failed once rows came."""
+    with pytest.raises(InvalidType, match=r"remembering in pipeline 'Totals.add': exchange\(\) returned ") as failure:
+        total(Remembering, mode)
+    assert '(("user",),)' in str(failure.value.hint)
+
+
+def test_an_exchange_by_an_unknown_column_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXCHANGES, "same", (("usr",),))
+    with pytest.raises(InvalidValue, match=r"exchange\(\): unknown column 'usr'; did you mean 'user'"):
+        total(Remembering, "same")
