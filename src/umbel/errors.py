@@ -139,6 +139,16 @@ def line_of(error: BaseException) -> str | None:
     return found
 
 
+def line_in(error: BaseException, module: str) -> str | None:
+    """Return `file:line` of the innermost code of a module's package in a traceback."""
+    found, trace, package = None, error.__traceback__, module.partition(".")[0]
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
+            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
 def text_of(error: BaseException, *, always: bool = False) -> str:
     """Return the text of an exception of user code, shortened.
 

@@ -204,6 +204,16 @@ class Registry:
         )
 
 
+def is_own(kind: type) -> bool:
+    """Return True for a class of umbel itself."""
+    return kind.__module__.partition(".")[0] == OWN
+
+
+def is_extension(kind: type) -> bool:
+    """Return True for an operator, aggregate or connector that is not umbel's."""
+    return not is_own(kind) and any(issubclass(kind, registry.base) for registry in REGISTRIES.values())
+
+
 def key_of(name: str) -> str:
     """Return the name by which a class is registered: its own in lower case."""
     return name.lower()

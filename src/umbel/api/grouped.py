@@ -9,9 +9,11 @@ from umbel.aggregates.aggregate import Aggregate
 from umbel.api.node import Node
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, UmbelError
 from umbel.operators.aggregate import aggregate
+from umbel.operators.aggregate_rules import check_algebra
 from umbel.operators.first import First
 from umbel.operators.latest import Latest
-from umbel.types.schema import Schema
+from umbel.operators.operator import Operator
+from umbel.plugins import is_own
 
 RESERVED = ("using", "config")
 Rows = TypeVar("Rows", bound=Node)
@@ -60,7 +62,7 @@ class Grouped(Generic[Rows]):
                     f"{owner}: expected an aggregate, found {each!r}",
                     hint='aggregate(n=Count(window=Continuous("1d")))',
                 )
-        fitted = tuple(_fitted(each, self.node.operator.schema, owner) for each in found)
+        fitted = tuple(_fitted(each, self.node.operator, owner) for each in found)
         return self.node.then(aggregate, keys=self.keys, aggregates=fitted, window=self.window, along=along, emit=emit)
 
     if not TYPE_CHECKING:  # type checkers report other names themselves
@@ -95,9 +97,13 @@ class Grouped(Generic[Rows]):
             )
 
 
-def _fitted(aggregate: Aggregate, schema: Schema, owner: str) -> Aggregate:
+def _fitted(aggregate: Aggregate, rows: Operator, owner: str) -> Aggregate:
     try:
-        return aggregate.fitted(schema)
+        fitted = aggregate.fitted(rows.schema)
+        if not is_own(type(fitted)):
+            fitted.check(rows.schema)
+            check_algebra(fitted, rows.schema, is_retractable=not rows.inserts_only)
+        return fitted
     except UmbelError as error:
         raise error.restated(f"{owner}: {error.message}", hint=error.hint) from None
 

@@ -91,7 +91,9 @@ class Node:
                     hint='use emit="final", or discrete windows',
                 )
         parents = tuple(each.operator for each in inputs)
-        return type(self)(kind(parents=parents, pipeline=self.building.pipeline, **parameters), self.building)
+        made = kind(parents=parents, pipeline=self.building.pipeline, **parameters)
+        made.check_use()
+        return type(self)(made, self.building)
 
     if not TYPE_CHECKING:  # with it, type checkers would take any name for an operator
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from umbel.errors import Transient, UmbelError, text_of
+from umbel.errors import Transient, UmbelError, line_in, text_of
 
 
 class ReaderFailed(Transient):
@@ -22,17 +22,7 @@ def transient_of(error: BaseException, subject: str, module: str) -> UmbelError:
     if isinstance(error, UmbelError):
         return error
     text = f"{subject}{type(error).__name__}: {text_of(error, always=True):.300}"
-    line = _line_in(error, module)
+    line = line_in(error, module)
     made = ReaderFailed(f"{text} (at {line})" if line else text, hint="see that the system runs and can be reached")
     made.__cause__ = error
     return made
-
-
-def _line_in(error: BaseException, module: str) -> str | None:
-    """Return `file:line` of the innermost code of a module's package in a traceback."""
-    found, trace, package = None, error.__traceback__, module.partition(".")[0]
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found

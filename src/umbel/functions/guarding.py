@@ -50,4 +50,4 @@ def guarded(by: Guard | None) -> Iterator[None]:
 def applied(operator: RowWise, rows: pl.DataFrame) -> pl.DataFrame:
     """Apply a row-wise operator to rows, through the current guard if there is one."""
     by = guard()
-    return operator.apply(rows) if by is None else by.apply(operator, rows)
+    return operator.applied(rows) if by is None else by.apply(operator, rows)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Self
 
 import polars as pl
@@ -184,10 +185,10 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 
             emit(reader, made, output, stage)
         elif isinstance(operator, Keyed):
             frames = output.local if reader.stage == stage else output.frames
-            partial = operator.partial(rows)
+            exchanged = operator.called(partial(operator.partial, rows))
             if operator.is_timed:
-                output.saw(reader, position, partial)
-            frames[reader.number, position].append(partial)
+                output.saw(reader, position, exchanged)
+            frames[reader.number, position].append(exchanged)
 
 
 def run_shard(
@@ -213,9 +214,11 @@ def run_shard(
         assert isinstance(operator, Keyed)
         frames = tuple(_arrived(node, position, inbox, output.local) for position in range(len(node.parents)))
         if not all(frame.is_empty() for frame in frames):
-            emit(node, operator.step(frames, state, clock), output, node.stage)
+            made = operator.called(partial(operator.step, frames, state, clock))
+            emit(node, operator.checked(made), output, node.stage)
         if node.number in due:
-            emit(node, operator.tick(state, replace(clock, stream_time=due[node.number])), output, node.stage)
+            made = operator.called(partial(operator.tick, state, replace(clock, stream_time=due[node.number])))
+            emit(node, operator.checked(made), output, node.stage)
 
 
 def _arrived(

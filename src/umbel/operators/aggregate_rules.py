@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from umbel.errors import InvalidType, InvalidValue, NotSupported, UmbelError
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.aggregates.columns import Columns
+from umbel.changes.versions import TIME
+from umbel.errors import InvalidType, InvalidValue, NotSupported, UmbelError, text_of
 from umbel.operators.columns import check_known, quoted
 from umbel.types import dtypes
-from umbel.types.schema import Schema
+from umbel.types.schema import AT, CHANGE_COLUMNS, Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 if TYPE_CHECKING:
@@ -37,6 +43,45 @@ def _check_aggregates(node: Aggregation, rows: Schema) -> None:
             each.check(rows)
         except UmbelError as error:
             raise error.restated(f"{node.title}: {error.message}", where=error.where, hint=error.hint) from None
+
+
+def check_algebra(aggregate: Aggregate, rows: Schema, *, is_retractable: bool) -> None:
+    """Check that an aggregate returns what it declares, by computing it for no rows.
+
+    Args:
+        aggregate: the aggregate.
+        rows: the schema of the rows.
+        is_retractable: True if rows may be retracted.
+
+    Raises:
+        InvalidType: it returns something else, or raises an exception.
+    """
+    state = Columns(aggregate.column or "", aggregate.input(rows), is_retractable=is_retractable)
+    try:
+        errors = [*_mismatches(aggregate, state, aggregate.result_type(rows).polars())]
+    except UmbelError:
+        raise
+    except Exception as error:  # noqa: BLE001  of code of another package
+        errors = [f"{type(error).__name__}: {text_of(error)}"]
+    if errors:
+        text = f"aggregate {type(aggregate).__name__}: {'; '.join(errors)}"
+        raise InvalidType(text, hint="docs/howto/extend.md has an example of an aggregate")
+
+
+def _mismatches(aggregate: Aggregate, state: Columns, result: pl.DataType) -> Iterator[str]:
+    """Describe where an aggregate returns something else than it declares."""
+    algebra = aggregate.algebra
+    parts = algebra.state(state)
+    for method in (algebra.lift, algebra.merge):
+        if (found := method(state)).keys() != parts.keys():
+            yield f"{method.__name__} returns {quoted(found) or 'nothing'}, and its state is {quoted(parts) or 'empty'}"
+    states = pl.DataFrame(schema={**CHANGE_COLUMNS, TIME: CHANGE_COLUMNS[AT], **state.schema(parts)})
+    value = aggregate.result(states, state)
+    column = states.select(value).to_series() if isinstance(value, pl.Expr) else value
+    if len(column):
+        yield "result returns one value for all states, not one for each"
+    elif column.dtype != result:
+        yield f"result is of type {column.dtype}, and result_type says {result}"
 
 
 def _check_keys(node: Aggregation, rows: Schema) -> None:

@@ -6,24 +6,27 @@ Each defines its output schema and, as a kernel, the output changes for its inpu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from keyword import kwlist
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import polars as pl
 
+from umbel.errors import InvalidType, Terminal, UmbelError, line_in, text_of
 from umbel.functions.fingerprint import fingerprint
 from umbel.functions.user_function import UserFunction
-from umbel.operators.columns import check_reserved
-from umbel.plugins import Registry
+from umbel.operators.columns import check_known, check_reserved
+from umbel.plugins import Registry, is_extension, is_own
+from umbel.state.port import OldState
 from umbel.state.runs.rules import TableSchema
 from umbel.state.tables import State
-from umbel.types.schema import Schema
+from umbel.types.schema import CHANGE_COLUMNS, WEIGHT, Schema
 
 NOT_IDENTITY = {"identity": False}
 ALWAYS, NEVER = -inf, inf
@@ -80,6 +83,9 @@ class Operator(ABC):
     @abstractmethod
     def output(self, *inputs: Schema) -> Schema:
         """Return the schema of the result, or raise the errors of the definition."""
+
+    def check_use(self) -> None:  # noqa: B027  most have nothing to check
+        """Check its definition where a pipeline uses it, not where it is loaded."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -139,6 +145,21 @@ class Operator(ABC):
         del needed
         return None
 
+    def checked(self, made: object) -> pl.DataFrame:
+        """Return changes as computed, those of another package with the schema's columns.
+
+        Raises:
+            InvalidType: a class that is not umbel's returned something else than changes of its schema.
+        """
+        if is_own(type(self)):
+            return cast("pl.DataFrame", made)
+        hint = "return changes with the columns of `self.schema.changes()`; `self.schema.empty()` for none"
+        if not isinstance(made, pl.DataFrame):
+            raise InvalidType(f"{self.title}: it returned {type(made).__name__}, not a frame of Polars", hint=hint)
+        if wrong := [*_mistyped(made, self.schema)] or [*_without_value(made, self.schema)]:
+            raise InvalidType(f"{self.title}: it returned wrong changes: {'; '.join(wrong)}", hint=hint)
+        return made.select(list(self.schema.changes()))
+
     @property
     def is_terminal(self) -> bool:
         """True if no operator may follow, because its value depends on the queried instant."""
@@ -175,6 +196,23 @@ class Operator(ABC):
         return f"{self.verb} in pipeline '{self.pipeline}'" if self.pipeline else self.verb
 
 
+def _mistyped(made: pl.DataFrame, schema: Schema) -> Iterator[str]:
+    """Describe the columns that are missing, or have another type than in the schema."""
+    for name, dtype in schema.changes().items():
+        if name not in made.columns:
+            yield f"column '{name}' is missing"
+        elif made.schema[name] != dtype:
+            yield f"column '{name}' is of type {made.schema[name]}, not {dtype}"
+
+
+def _without_value(made: pl.DataFrame, schema: Schema) -> Iterator[str]:
+    """Describe the columns with nulls that cannot have any, in rows that are inserted."""
+    inserted = made.filter(pl.col(WEIGHT) > 0)
+    required = [name for name, dtype in schema.dtypes.items() if not dtype.is_optional]
+    for frame, names in ((made, list(CHANGE_COLUMNS)), (inserted, required)):
+        yield from (f"column '{name}' has a null" for name in names if frame[name].null_count())
+
+
 METHODS = frozenset({"aggregate", "building", "groupby", "join", "operator", "schema", "then"})
 """Names in use on the rows of a pipeline that no class of operators has."""
 
@@ -202,6 +240,10 @@ class RowWise(Operator):
     @abstractmethod
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the output changes for `rows`; `_at`, `_weight` and `_seq` pass through."""
+
+    def applied(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the output changes for `rows`, checked."""
+        return self.checked(self.apply(rows))
 
     def complete_since(self, inputs: tuple[float, ...]) -> float:
         return max(inputs)
@@ -234,6 +276,27 @@ class Keyed(Operator):
     @abstractmethod
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         """Return, for each parent, the columns whose encoded value routes its rows to a shard."""
+
+    def check_use(self) -> None:
+        """Check that the columns of `exchange` are there.
+
+        Raises:
+            InvalidType: they are not, or it returns something else.
+        """
+        if is_own(type(self)):
+            return
+        found: object = self.exchange()
+        if (
+            not isinstance(found, tuple)
+            or len(found) != len(self.parents)
+            or any(not isinstance(each, tuple) for each in found)
+        ):
+            raise InvalidType(
+                f"{self.title}: exchange() returned {found!r:.100}, not a tuple of columns for each of its inputs",
+                hint='return (("user",),) for one input with the key "user"',
+            )
+        for columns, parent in zip(found, self.parents, strict=True):
+            check_known(columns, parent.schema.names, f"{self.title}: exchange()")
 
     def partition(self, inputs: tuple[Partition, ...]) -> Partition:
         return self.exchange()[0] if self.keeps_values else None
@@ -271,6 +334,31 @@ class Keyed(Operator):
             state: this operator's tables in the shard.
             clock: of this operator's inputs.
         """
+
+    def called(self, kernel: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """Return the result of one of its methods.
+
+        Raises:
+            Terminal: code of another package raised an exception.
+            OldState: it reads its state with other columns than it has.
+        """
+        try:
+            return kernel()
+        except OldState as error:
+            raise error.restated(f"{self.title}: {error.message}", hint=error.hint) from error
+        except UmbelError:
+            raise
+        except Exception as error:
+            values = (self, *chain.from_iterable(each for each in self.parameters.values() if isinstance(each, tuple)))
+            foreign = next((type(each) for each in values if is_extension(type(each))), None)
+            if foreign is None:
+                raise
+            name = f"{foreign.__module__}:{foreign.__qualname__}"
+            raise Terminal(
+                f"{self.title}: {type(error).__name__}: {text_of(error)}",
+                where=line_in(error, foreign.__module__),
+                hint=f"mend {name} and install it: a worker that is started again goes on with the same rows",
+            ) from error
 
     def tick(self, state: State, clock: Clock) -> pl.DataFrame:
         """Fire the timers due at the stream time."""

@@ -122,7 +122,7 @@ class WorkerGuard:
     def apply(self, operator: RowWise, rows: pl.DataFrame) -> pl.DataFrame:
         """Apply an operator to rows; rows it fails on are recorded as rejected."""
         if rows.is_empty():
-            return operator.apply(rows)
+            return operator.applied(rows)
         work = applying(operator)
 
         def act() -> pl.DataFrame:

@@ -72,7 +72,7 @@ class Application:
 
     def __call__(self, rows: Rows) -> pl.DataFrame:
         _listen()
-        return self.operator.apply(rows.arrived)
+        return self.operator.applied(rows.arrived)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Applying(Work[pl.DataFrame]):
         return bytes(cloudpickle.dumps(Application.of(self._operator)))
 
     def here(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self._operator.apply(rows)
+        return self._operator.applied(rows)
 
     def arrived(self, result: Any) -> pl.DataFrame:
         found: pl.DataFrame = result

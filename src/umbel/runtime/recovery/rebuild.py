@@ -128,11 +128,25 @@ def rebuild(deployment: Deployment, datasets: Iterable[str], branch: str = MAIN)
     for name in datasets:
         if name not in outputs:
             raise UnknownName(f"there is no dataset '{name}' on branch '{branch}'{did_you_mean(name, outputs)}")
-        found.add(outputs[name].state_id)
+        found |= _pipelines(outputs[name])
     with no_drops(deployment):
         made = computable(deployment, graph, found)
         request(deployment, made)
     return made
+
+
+def _pipelines(output: GraphNode) -> set[str]:
+    """Return the state ids of the operators between a dataset and those it reads.
+
+    An operator before an aggregate has a change log of its own, from which the aggregate alone would be computed.
+    """
+    found, left = set[str](), [output]
+    while left:
+        node = left.pop()
+        if node.state_id not in found:
+            found.add(node.state_id)
+            left += [each for each in node.parents if each.dataset is None and each.parents]
+    return found
 
 
 def computable(deployment: Deployment, graph: Graph, state_ids: Container[str]) -> Rebuild:
