@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from umbel.runtime.recovery.cut import LINKS, folders_of_links, ingest_logs
 from umbel.runtime.recovery.finding import ALL, BACKUP, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request
 from umbel.runtime.recovery.state_check import check_state, looked, wrong
+from umbel.state import disk
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.inspection import inspect
 
@@ -95,8 +97,12 @@ def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tu
         for each in found:
             try:
                 yield each, each.mend() if each.mend is not None else ""
-            except (Damaged, HistoryDropped, NotSupported, OSError):
+            except (Damaged, HistoryDropped, NotSupported):
                 yield each, ""
+            except OSError as error:  # of the disk: what is wrong can be mended, though not now
+                place = f"{error.filename}: " if error.filename else ""
+                remedy = f"{place}{error.strerror or error}; {disk.remedy_of(error.errno)}, and repeat this"
+                yield replace(each, remedy=remedy), ""
 
 
 def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[CheckFinding]:
