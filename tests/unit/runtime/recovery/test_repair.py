@@ -1,4 +1,4 @@
-"""Repairs that are interrupted, or that the disk does not take."""
+"""Repairs that are interrupted, that the disk does not take, or that come in the wrong order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.sales import check_all
 from tests.selling import Shop
 from tests.unit.cli.conftest import Umbel, umbel
 from tests.unit.runtime.recovery.test_check import files, run_of
+from umbel.catalog.purges import PurgeProgress, Purges
+from umbel.errors import Transient
+from umbel.processes.locks import alone
+from umbel.runtime.recovery.backup import backup
 from umbel.runtime.recovery.check import check, repair_all
+from umbel.runtime.recovery.rebuild import rebuild_all
+from umbel.runtime.recovery.repository import Repository
 from umbel.state import disk
 from umbel.state.failpoints import armed
 
@@ -77,3 +84,34 @@ def test_a_repair_on_a_full_disk_says_so(shop: Shop, umbel: Umbel, monkeypatch: 
     assert "umbel restore" not in shown.output
     assert umbel("check", "--dir", str(shop.folder / "umbel"), "--repair").exit_code == 0
     assert files(shop, "checkpoint/*/metadata")
+
+
+def test_a_backup_has_no_part_of_state_that_is_being_forgotten(shop: Shop, tmp_path: Path) -> None:
+    """It had the catalog of before and a part of the state; when it ended all was well again, and --keep deleted the others."""
+    refused = list[str]()
+
+    def forget() -> None:
+        try:
+            rebuild_all(shop.deployed.deployment)
+        except Transient as error:
+            refused.append(error.message)
+
+    with armed("cut", 1, forget):
+        made = backup(shop.deployed.deployment, Repository.at(str(tmp_path / "backups")), keep=1)
+    assert ["another backup runs" in each for each in refused] == [True]
+    assert not made.notes
+    check_all(shop.deployed, shop.rows, shop.users)
+
+
+def test_a_backup_beside_an_erasure_names_it(shop: Shop, tmp_path: Path) -> None:
+    """It told to stop "another backup", with the number of the worker's process."""
+    place, repository = shop.deployed.deployment, Repository.at(str(tmp_path / "backups"))
+    purges = Purges(place.catalog)
+    for progress, message in (
+        (PurgeProgress(step="state, shard 1 of 2"), "while the worker erases bytes: state, shard 1 of 2"),
+        (PurgeProgress(step="waits for the end of a backup", tried=1.0), "another backup runs"),
+        (PurgeProgress(), "another backup runs"),
+    ):
+        purges.note(progress)
+        with alone(place.directory, "backup"), pytest.raises(Transient, match=message):
+            backup(place, repository)
