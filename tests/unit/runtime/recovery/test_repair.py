@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,3 +116,21 @@ def test_a_backup_beside_an_erasure_names_it(shop: Shop, tmp_path: Path) -> None
         purges.note(progress)
         with alone(place.directory, "backup"), pytest.raises(Transient, match=message):
             backup(place, repository)
+
+
+def test_a_restore_on_a_full_disk_has_a_remedy(
+    shop: Shop, umbel: Umbel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup(shop.deployed.deployment, Repository.at(str(tmp_path / "backups")))
+
+    def full(file: int) -> None:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("umbel.runtime.recovery.state_targets.os.fsync", full)
+        shown = umbel("restore", str(tmp_path / "backups"), "--dir", str(tmp_path / "restored"))
+    assert shown.exit_code != 0
+    assert isinstance(shown.exception, Transient)
+    assert "nothing was restored; free some disk space" in str(shown.exception)
+    assert not (tmp_path / "restored").exists()
