@@ -22,6 +22,7 @@ from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, n
 from umbel.runtime.recovery.ownership import check_apart, check_own, identity_of
 from umbel.runtime.recovery.pruning import damage_of, delete_unfinished, prune
 from umbel.runtime.recovery.repository import Repository, writer_of
+from umbel.runtime.redactions import finish_redactions
 from umbel.state.failpoints import reach
 
 CHUNK = 16 << 20
@@ -88,6 +89,7 @@ def backup(
     repository.check()
     check_own(deployment, repository)
     with _alone(deployment):  # to the end: the next one uses the objects that this one leaves
+        finish_redactions(deployment.directory)  # of a worker that was killed: a backup has no notes of them
         report = _cut_and_written(deployment, repository, progress)
         delete_unfinished(deployment, repository)
         if wrong := damage_of(deployment):
