@@ -14,6 +14,7 @@ from umbel.log.segments import Segment, segments_in
 from umbel.processes.locks import alone
 from umbel.runtime.batch import drain
 from umbel.runtime.recovery.backup import backup
+from umbel.runtime.recovery.check import check, repair_all
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
 from umbel.state.failpoints import armed
@@ -67,6 +68,17 @@ def test_a_batch_that_does_not_wait_for_the_purge_reads_all_rows(torn: Town) -> 
     assert torn.progress().step == "waits for the end of a backup"
     check_rows(torn.deployed)
     assert torn.deployed.deployment.catalog.count_dead() == dead
+
+
+def test_a_check_does_not_take_the_rows_for_lost(torn: Town) -> None:
+    """Who sent them again, as it told, would have had them twice."""
+    place = torn.deployed.deployment
+    found = [each for each in check(place) if each.subject != "checkpoint"]
+    assert [(each.text, each.lost) for each in found] == [("an erasure of bytes was interrupted", "")]
+    assert [done for _, done in repair_all(place, found)] == ["what it was writing is written again"]
+    assert damage(torn) == []
+    torn.process()
+    check_rows(torn.deployed)
 
 
 def test_a_backup_has_all_rows(torn: Town, tmp_path: Path) -> None:
