@@ -131,8 +131,21 @@ def explained() -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if _is_damage(error):
             raise _damaged(error) from error
-        hint = "free some disk space: it takes as much as the catalog has" if "full" in str(error) else "try again"
+        remedy = remedy_of(str(error))
+        hint = f"{remedy}: it takes as much as the catalog has" if "full" in str(error) else remedy or "try again"
         raise Transient(f"the catalog: {error}", hint=hint) from error
+
+
+def remedy_of(reason: str) -> str:
+    """Return what to do about an error of SQLite's disk, empty for another error.
+
+    On a full disk it is an "I/O error" where a file of its log cannot be made or mapped.
+    """
+    if "full" in reason:
+        return "free some disk space"
+    if "disk I/O error" in reason:
+        return "free some disk space, if the disk is full; or else check it"
+    return ""
 
 
 def _is_damage(error: BaseException) -> bool:

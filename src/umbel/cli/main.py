@@ -35,6 +35,8 @@ Start with the first of these; each command explains itself with --help:
 """
 
 PROGRAM = "umbel"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk, a quota or a limit that takes no more."""
 
 app = typer.Typer(
     name=PROGRAM,
@@ -97,10 +99,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if error.filename is None and error.errno != errno.ENOSPC:
+        if error.filename is None and error.errno not in FULL:
             raise
         place = f"{error.filename}: " if error.filename is not None else ""
-        hint = "\n  hint: free some disk space" * (error.errno == errno.ENOSPC)
+        hint = "\n  hint: free some disk space" * (error.errno in FULL)
         typer.echo(f"error {place}{error.strerror}{hint}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -117,7 +119,9 @@ def _of_database(error: Exception) -> str:
     if type(error).__name__ != "OperationalError":  # of sqlite3, or of a library that is imported where it is used
         return ""
     reason = str(getattr(error, "orig", None) or error).strip()
-    return f"{reason}\n  hint: free some disk space" if "full" in reason else reason
+    from umbel.catalog.engine import remedy_of
+
+    return f"{reason}\n  hint: {remedy}" if (remedy := remedy_of(reason)) else reason
 
 
 if __name__ == "__main__":

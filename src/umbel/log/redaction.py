@@ -52,6 +52,11 @@ def redact(directory: Path, rows: Collection[int]) -> int:
     return done
 
 
+def is_unfinished(directory: Path) -> bool:
+    """Return whether a redaction of a log runs, or was interrupted."""
+    return any(_path(each).exists() for each in segments_in(directory))
+
+
 def finish_redaction(directory: Path) -> None:
     """Write again what an interrupted redaction of a log was writing."""
     for segment in segments_in(directory):

@@ -25,7 +25,7 @@ from umbel.processes.locks import alone
 from umbel.query.erasure import ErasedKeys
 from umbel.runtime.erasures import erased_everywhere, keys_in
 from umbel.runtime.recovery.cut import discard_links
-from umbel.runtime.redactions import redact_ingest_logs, redact_staged
+from umbel.runtime.redactions import finish_redactions, redact_ingest_logs, redact_staged
 from umbel.state.durable import DurableStore
 from umbel.state.failpoints import reach
 from umbel.state.keys import encode_columns
@@ -51,9 +51,12 @@ def purge_before(deployment: Deployment, revision: int, batch: int, *, is_backfi
         is_backfilling: whether a step of a backfill runs.
     """
     purges = Purges(deployment.catalog)
-    if not purges.is_due() or revision <= purges.progress.revision:
+    if not purges.is_open:
         return
     try:
+        finish_redactions(deployment.directory)  # the batch reads the logs, whether or not the purge has to wait
+        if not purges.is_due() or revision <= purges.progress.revision:
+            return
         reason = BACKFILLING if is_backfilling else _reason_to_wait(deployment, revision, batch)
         if reason:
             _wait(purges, reason)

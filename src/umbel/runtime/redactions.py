@@ -24,6 +24,7 @@ from umbel.ingestion.rows import prepare, requested
 from umbel.log.redaction import finish_redaction, redact
 from umbel.query.erasure import ErasedKeys
 from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.recovery.cut import ingest_logs
 from umbel.runtime.sources import OpenedSource, column_of, open_sources
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
     from umbel.types.dtype import DType
     from umbel.types.raw import Raw
+
+
+def finish_redactions(directory: Path) -> None:
+    """Write again what interrupted redactions of ingest logs were writing.
+
+    Args:
+        directory: umbel's folder; no purge is running.
+    """
+    for _, log in ingest_logs(directory):
+        finish_redaction(log)
 
 
 def redact_ingest_logs(
@@ -56,7 +67,6 @@ def redact_ingest_logs(
         own = [each for each in sources if each.dataset in erased]
         if not own:
             continue
-        finish_redaction(log)
         with guarded(WorkerGuard(deployment, is_marked=False)):
             numbers = {each.dataset: _rows(each, graph, erased[each.dataset], mentions) for each in own}
         others = sorted({each.dataset for each in sources} - numbers.keys())

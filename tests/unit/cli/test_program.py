@@ -119,8 +119,16 @@ FULL = sqlite3.OperationalError("database or disk is full")
         ),
         (sqlite3.OperationalError("database is locked"), "error the catalog: database is locked\n"),
         (
+            sqlite3.OperationalError("disk I/O error"),
+            "error the catalog: disk I/O error\n  hint: free some disk space, if the disk is full; or else check it\n",
+        ),
+        (
             OSError(errno.ENOSPC, "No space left on device"),
             "error No space left on device\n  hint: free some disk space\n",
+        ),
+        (
+            OSError(errno.EDQUOT, "Disk quota exceeded"),
+            "error Disk quota exceeded\n  hint: free some disk space\n",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "error /x: Permission denied\n"),
     ],

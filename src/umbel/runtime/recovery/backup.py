@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import umbel
@@ -22,6 +22,7 @@ from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, n
 from umbel.runtime.recovery.ownership import check_apart, check_own, identity_of
 from umbel.runtime.recovery.pruning import damage_of, delete_unfinished, prune
 from umbel.runtime.recovery.repository import Repository, writer_of
+from umbel.runtime.redactions import finish_redactions
 from umbel.state.failpoints import reach
 
 CHUNK = 16 << 20
@@ -80,14 +81,15 @@ def backup(
         progress: called as bytes are done.
 
     Raises:
-        Transient: another backup of the deployment runs, or the storage does not answer.
+        Transient: another backup of the deployment runs, the worker erases bytes, or the storage does not answer.
         NotSupported: the deployment's state is not in files.
         InvalidValue: the repository is inside of the deployment's folder, has the backups of another one, or cannot be used.
     """
     check_apart(deployment.directory, repository)
     repository.check()
     check_own(deployment, repository)
-    with alone(deployment.directory, "backup"):  # to the end: the next one uses the objects that this one leaves
+    with _alone(deployment):  # to the end: the next one uses the objects that this one leaves
+        finish_redactions(deployment.directory)  # of a worker that was killed: a backup has no notes of them
         report = _cut_and_written(deployment, repository, progress)
         delete_unfinished(deployment, repository)
         if wrong := damage_of(deployment):
@@ -97,6 +99,27 @@ def backup(
         elif keep is not None:
             prune(deployment, repository, keep, report)
     return report
+
+
+@contextmanager
+def _alone(deployment: Deployment) -> Iterator[None]:
+    """Lock out other backups, and purges, during a block.
+
+    Raises:
+        Transient: one runs.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(deployment.directory, "backup"))
+        except Transient as error:
+            progress = Purges(deployment.catalog).progress
+            if not progress.step or progress.tried:  # a purge that has to wait has noted when it was tried
+                raise
+            raise Transient(
+                f"no backup can be made while the worker erases bytes: {progress.step}",
+                hint="try again; umbel erase --now ends when it is done",
+            ) from error
+        yield
 
 
 def _cut_and_written(deployment: Deployment, repository: Repository, progress: Progress) -> BackupReport:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from umbel.log.environments import erase_environment
 from umbel.log.inspection import inspect as inspect_log
 from umbel.log.inspection import mend as mend_log
 from umbel.log.inspection import mend_heads, mend_start
+from umbel.log.redaction import finish_redaction, is_unfinished
 from umbel.log.segments import LogPosition, directory_of
 from umbel.log.tail import Tail
 from umbel.processes.locks import alone
@@ -35,6 +37,7 @@ from umbel.runtime.recovery.cut import LINKS, folders_of_links, ingest_logs
 from umbel.runtime.recovery.finding import ALL, BACKUP, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request
 from umbel.runtime.recovery.state_check import check_state, looked, wrong
+from umbel.state import disk
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.inspection import inspect
 
@@ -95,8 +98,12 @@ def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tu
         for each in found:
             try:
                 yield each, each.mend() if each.mend is not None else ""
-            except (Damaged, HistoryDropped, NotSupported, OSError):
+            except (Damaged, HistoryDropped, NotSupported):
                 yield each, ""
+            except OSError as error:  # of the disk: what is wrong can be mended, though not now
+                place = f"{error.filename}: " if error.filename else ""
+                remedy = f"{place}{error.strerror or error}; {disk.remedy_of(error.errno)}, and repeat this"
+                yield replace(each, remedy=remedy), ""
 
 
 def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[CheckFinding]:
@@ -166,6 +173,9 @@ def _ingest(deployment: Deployment, name: str, folder: Path, *, deep: bool) -> I
     read, done = (_read(deployment, name, plan) for plan in (None, last.state.get("plan", 0) if last else 0))
     look = partial(inspect_log, folder, deep=deep, read=read)
     found = looked(look, lambda it: bool(it.damage or it.torn or it.is_short))
+    if found.damage and is_unfinished(folder):  # of the damage, what the redaction writes again is not known before
+        yield CheckFinding(name, "an erasure of bytes was interrupted", mend=partial(_redacted, folder))
+        return
     for each in found.damage:
         is_done = done is not None and each.begin < (done.segment, done.offset)
         yield CheckFinding(name, each.text, each.lost, BACKUP if is_done else f"send the rows again; or {BACKUP}")
@@ -211,6 +221,11 @@ def _message_ids(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding
 def _erased(folder: Path) -> str:
     erase_environment(folder)
     return "deleted: those of the rows that are there are read again"
+
+
+def _redacted(folder: Path) -> str:
+    finish_redaction(folder)
+    return "what it was writing is written again"
 
 
 def _without(paths: list[Path]) -> str:

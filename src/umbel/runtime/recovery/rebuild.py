@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Container, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select, update
@@ -182,17 +183,16 @@ def rebuild_all(deployment: Deployment) -> list[str]:
 
     Raises:
         InvalidValue, Damaged: the store is that of another deployment, or of a copy of this one.
-        Transient: the worker or a server runs, or the storage does not answer.
+        Transient: the worker, a server or a backup runs, or the storage does not answer.
     """
-    lost = []
-    for name, folder in ingest_logs(deployment.directory):
-        oldest = read_oldest(folder)
-        if oldest is not None and oldest > ORIGIN:
-            lost.append(f"{oldest.row} rows of {name} are past their retention, and cannot be read again")
+    lost = _expired(deployment)
     graph = deployment.graph(deployment.catalog.latest())
     if again := resending(deployment, graph, {node.state_id for node in graph.nodes}):
         lost.append(again)
-    with alone(deployment.directory, "worker"), alone(deployment.directory, "server"):
+    with ExitStack() as locks:
+        # a backup would have the catalog of before, and a part of the state
+        for what in ("worker", "server", "backup"):
+            locks.enter_context(alone(deployment.directory, what))
         store = _own_store(deployment)
         if isinstance(store, DurableStore):
             lost += _missing(deployment, store)
@@ -209,6 +209,16 @@ def rebuild_all(deployment: Deployment) -> list[str]:
             store.forget()
         shutil.rmtree(deployment.directory / "store", ignore_errors=True)
     return lost
+
+
+def _expired(deployment: Deployment) -> list[str]:
+    """Return which rows of ingest logs are past their retention."""
+    found = []
+    for name, folder in ingest_logs(deployment.directory):
+        oldest = read_oldest(folder)
+        if oldest is not None and oldest > ORIGIN:
+            found.append(f"{oldest.row} rows of {name} are past their retention, and cannot be read again")
+    return found
 
 
 def _forget_progress(deployment: Deployment) -> None:

@@ -158,9 +158,9 @@ def _lost(deployment: Deployment, graph: Graph, shard: int, files: ShardFiles, f
 
     def mend() -> str:
         made = computable(deployment, graph, needed)
-        repair(files, found)
-        if needed:
+        if needed:  # first: what has been given up is not found again by the check after a crash
             request(deployment, made)
+        repair(files, found)
         return f"given up; the worker rebuilds {', '.join(made.datasets)}" if needed else "given up: nothing needed it"
 
     remedy, can = ALL, True

@@ -384,4 +384,7 @@ def write_file(path: Path, parts: Iterable[bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise Transient(f"{path} cannot be written: {error.strerror}", hint="nothing was restored") from error
+        raise Transient(
+            f"{path} cannot be written: {error.strerror}",
+            hint=f"nothing was restored; {disk.remedy_of(error.errno)}, and restore again",
+        ) from error

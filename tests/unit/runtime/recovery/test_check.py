@@ -93,12 +93,12 @@ HARMS: dict[str, tuple[Callable[[Shop], object], str, str]] = {
         "300 rows that have been processed",
     ),
     "run": (
-        lambda shop: _run_of(shop, "Totals").unlink(),
+        lambda shop: run_of(shop, "Totals").unlink(),
         "state, shard",
         "of 2 of the state of Totals",
     ),
     "run's byte": (
-        lambda shop: flipped(_run_of(shop, "Totals"), 3000),
+        lambda shop: flipped(run_of(shop, "Totals"), 3000),
         "state, shard",
         "of 2 of the state of Totals",
     ),
@@ -135,7 +135,7 @@ HARMS: dict[str, tuple[Callable[[Shop], object], str, str]] = {
 }
 
 
-def _run_of(shop: Shop, dataset: str) -> Path:
+def run_of(shop: Shop, dataset: str) -> Path:
     from umbel.state.runs.manifest import read_latest
 
     place = shop.deployed.deployment
