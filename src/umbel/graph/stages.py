@@ -16,6 +16,7 @@ from typing import Self
 import polars as pl
 
 from umbel.functions.guarding import applied
+from umbel.graph.corrections import as_corrections
 from umbel.graph.graph import GraphNode
 from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.state.port import OldState, Reader
@@ -184,7 +185,7 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 
             emit(reader, made, output, stage)
         elif isinstance(operator, Keyed):
             frames = output.local if reader.stage == stage else output.frames
-            partial = operator.partial(rows)
+            partial = operator.partial(as_corrections(node, rows))
             if operator.is_timed:
                 output.saw(reader, position, partial)
             frames[reader.number, position].append(partial)
