@@ -51,6 +51,15 @@ def difference(before: pl.DataFrame, after: pl.DataFrame, identity: Sequence[str
     return consolidate(pl.concat([retracted, after.select(before.columns)]), identity)
 
 
+def insertions(changes: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Return the insertions that were not retracted, by time.
+
+    Each has its net weight. A row without a key may be taken back at an instant of its own.
+    """
+    identity = [*schema.names, AT] if schema.is_keyed else schema.names
+    return consolidate(changes, identity).filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ)
+
+
 def changelog(versions: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of versions: each live one begins, and ends where its successor begins."""
     ordered = versions.sort(KEY, TIME)

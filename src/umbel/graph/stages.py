@@ -17,6 +17,7 @@ from typing import Self
 import polars as pl
 
 from umbel.functions.guarding import applied
+from umbel.graph.corrections import as_corrections
 from umbel.graph.graph import GraphNode
 from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.state.port import OldState, Reader
@@ -185,7 +186,7 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 
             emit(reader, made, output, stage)
         elif isinstance(operator, Keyed):
             frames = output.local if reader.stage == stage else output.frames
-            exchanged = operator.called(partial(operator.partial, rows))
+            exchanged = operator.called(partial(operator.partial, as_corrections(node, rows)))
             if operator.is_timed:
                 output.saw(reader, position, exchanged)
             frames[reader.number, position].append(exchanged)

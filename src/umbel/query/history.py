@@ -11,6 +11,7 @@ import polars as pl
 
 from umbel.changes.change_filter import ChangeFilter
 from umbel.functions.guarding import applied
+from umbel.graph.corrections import as_corrections, takes_back
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import LookedUpAggregation
 from umbel.operators.operator import RowWise
@@ -74,7 +75,8 @@ class _Needed:
         schema = node.operator.schema
         conditions = list(self._conditions())
         read = None if self.columns is None else {*self.columns, *self.names.values(), *CHANGE_COLUMNS}
-        is_own = self.names.get(self.changes.instant) == schema.timestamp and not schema.is_keyed
+        takes_effect_then = not schema.is_keyed and not takes_back(node)
+        is_own = self.names.get(self.changes.instant) == schema.timestamp and takes_effect_then
         since, until = (self.changes.since, self.changes.until) if is_own else (None, None)
         return LogPart(
             pl.all_horizontal(conditions) if conditions else None,
@@ -106,11 +108,12 @@ def replay(node: GraphNode, read: ReadLog, changes: ChangeFilter | None = None) 
     """
     operator = node.operator
     if changes is None:
-        return pl.concat([emitted(parent, read) for parent in node.parents])
+        return pl.concat([as_corrections(parent, emitted(parent, read)) for parent in node.parents])
     assert isinstance(operator, LookedUpAggregation)
     names = {name: name for name in (*changes.groups.columns, changes.instant)}
     needed = _Needed(changes, names, frozenset(operator.history_columns()))
-    return pl.concat([operator.history(emitted(parent, read, needed)) for parent in node.parents])
+    found = (as_corrections(parent, emitted(parent, read, needed)) for parent in node.parents)
+    return pl.concat([operator.history(changes) for changes in found])
 
 
 def inputs(node: GraphNode, read: ReadLog, changes: ChangeFilter) -> Iterator[tuple[GraphNode, pl.DataFrame]]:

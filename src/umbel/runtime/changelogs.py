@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from umbel.changes.versions import consolidate
+from umbel.changes.versions import insertions
 from umbel.errors import Damaged
 from umbel.graph.graph import GraphNode
 from umbel.graph.threads import Calls, in_threads
@@ -31,7 +31,7 @@ from umbel.query.erasure import ErasedKeys
 from umbel.query.history import LogPart
 from umbel.state.keys import encode_columns
 from umbel.state.port import Stamp
-from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.schema import WEIGHT
 
 PARTS, STEPS = "umbel-parts", "umbel-backfill"
 FLUSH_BYTES = 8 << 20
@@ -278,10 +278,10 @@ class ChangeLogs:
         schema, now = node.operator.schema, datetime.now(UTC)
         for back in (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None):
             since = None if back is None else now - back
-            rows = consolidate(self._read(node, since=since), [*schema.names, AT])
+            rows = insertions(self._read(node, since=since), schema)
             if rows.height >= limit:
                 break
-        return rows.filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ).tail(limit)
+        return rows.tail(limit)
 
     def _read(self, node: GraphNode, **which: Any) -> pl.DataFrame:
         """Return changes; try again where the log was rewritten meanwhile."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from umbel.changes.versions import consolidate
+from umbel.changes.versions import insertions
 from umbel.local.runner import LocalRunner
 from umbel.operators.aggregate import LookedUpAggregation
 from umbel.types import epochs
-from umbel.types.schema import AT, SEQ, WEIGHT, Schema
+from umbel.types.schema import WEIGHT, Schema
 from umbel.windowing.points import TIME
 
 
@@ -27,7 +27,7 @@ def table(runner: LocalRunner, dataset: str) -> pl.DataFrame:
 
 def inserted(changes: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Return the inserted rows of a changelog that were not retracted."""
-    net = consolidate(changes, [*schema.names, AT]).filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ)
+    net = insertions(changes, schema)
     copies = np.repeat(np.arange(net.height, dtype=np.uint32), net[WEIGHT].to_numpy())
     return net.select(schema.names)[copies]
 
