@@ -17,6 +17,8 @@ import psutil
 HOST = "127.0.0.1"
 PORTS = 10_000, 32_000
 """Below those that Linux gives to outgoing connections, by default from 32,768 on."""
+_CHANCE = random.SystemRandom()  # a test may seed the other one, in several processes alike
+_RETURNED: set[int] = set()
 
 
 class ServerProcess:
@@ -77,10 +79,14 @@ class ServerProcess:
 def free_port() -> int:
     """Return a port nobody listens on, outside those that the kernel gives to outgoing connections.
 
-    A server that is killed and started again finds it free: a client's connection cannot take it meanwhile.
+    A server that is killed and started again finds it free: a client's connection cannot take it meanwhile. No port is returned
+    twice: a server with several listeners gets their ports before it binds the first.
     """
     while True:
-        port = random.randint(*PORTS)
+        port = _CHANCE.randint(*PORTS)
+        if port in _RETURNED:
+            continue
         with socket.socket() as listener, suppress(OSError):  # it is taken
             listener.bind((HOST, port))
+            _RETURNED.add(port)
             return port
