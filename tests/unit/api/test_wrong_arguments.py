@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from umbel import MockClient
-from umbel.connectors import HTTP, S3, Iceberg, Kafka, Kinesis, Postgres, PubSub, Webhook, sink, source
+from umbel.connectors import HTTP, S3, Iceberg, Kafka, Kinesis, Mongo, Postgres, PubSub, Webhook, sink, source
 from umbel.datasets import dataset, field, index, pipeline
 from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.featuresets import extractor, feature, featureset
@@ -23,6 +23,7 @@ COMMIT: Any = MockClient.commit
 FIELD: Any = field
 KAFKA: Any = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
 POSTGRES: Any = Postgres(name="p", host="h", db_name="d", username="u", password="p")
+MONGO: Any = Mongo(name="m", host="h", db_name="d", username="u", password="p")
 BUCKETS: Any = S3(name="s")
 KINESIS: Any = Kinesis(name="k", role_arn="r")
 LAKE: Any = Iceberg(name="i", uri="u")
@@ -71,6 +72,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
 VALUES: dict[str, tuple[Callable[[], Any], str]] = {
     "topic": (lambda: KAFKA.topic(" "), r"Kafka 'k': topic is empty"),
     "table": (lambda: POSTGRES.table(""), r"Postgres 'p': table is empty"),
+    "collection": (lambda: MONGO.collection(""), r"Mongo 'm': table is empty"),
     "bucket": (lambda: BUCKETS.bucket("", prefix="x"), r"S3 's': bucket_name is empty"),
     "queue": (
         lambda: PubSub(name="q", project_id="p", service_account_key={}).topic(""),
