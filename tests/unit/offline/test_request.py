@@ -88,6 +88,9 @@ def test_secrets_are_what_the_server_keeps_under_their_arn(vault: Vault) -> None
         {"path": "a/%Y/*.json"},
         {"prefix": None, "suffix": "*.json", "path": "a/*"},
         {"prefix": "", "path": "a"},
+        {"bucket": ""},
+        {"bucket": 7},
+        {"prefix": ["a"]},
     ],
 )
 def test_what_a_place_cannot_have_is_refused(options: dict[str, Any]) -> None:
@@ -107,7 +110,7 @@ def test_what_is_nested_deeply_is_refused(member: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "a/b", "a b", "169.254.169.254", "127.1", "0x7f000001", "x@127.0.0.1", "a:80", "b?", "arn:aws:s3:::b"],
+    [".", "a/b", "a b", "169.254.169.254", "127.1", "0x7f000001", "x@127.0.0.1", "a:80", "b?", "arn:aws:s3:::b"],
 )
 @pytest.mark.parametrize(
     "environment", [{}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, {"UMBEL_BUCKETS": "file:///x"}]
