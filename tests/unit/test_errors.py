@@ -1,4 +1,5 @@
 import pickle
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -181,4 +182,4 @@ def test_an_aggregate_of_another_package_may_raise_its_own_error():
             raise _Numbered(7)
 
     with pytest.raises(_Numbered, match="aggregate in pipeline 'p': number 7"):
-        _fitted(Counted(), None, "aggregate in pipeline 'p'")
+        _fitted(Counted(), SimpleNamespace(schema=None), "aggregate in pipeline 'p'")
