@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from tests.sales import check_all
 from tests.selling import Shop
 from tests.unit.cli.conftest import Umbel, umbel
-from tests.unit.runtime.recovery.test_check import files, run_of
+from tests.unit.runtime.recovery.test_check import files, run_of, shop
 from umbel.catalog.purges import PurgeProgress, Purges
 from umbel.errors import Transient
 from umbel.processes.locks import alone
@@ -25,18 +24,7 @@ from umbel.runtime.recovery.repository import Repository
 from umbel.state import disk
 from umbel.state.failpoints import armed
 
-__all__ = ["umbel"]
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    for _ in range(2):
-        made.sell()
-        made.flush()
-    made.write_checkpoint()
-    yield made
-    made.deployed.close()
+__all__ = ["shop", "umbel"]
 
 
 class Killed(BaseException):
