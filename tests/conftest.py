@@ -28,7 +28,7 @@ CONTRACTS = "contracts"
 DEPLOY = "deploy"
 """The folder of tests of the chart; they run in one process, which compiles helm once."""
 LONG = 7200
-"""Seconds of a test of nightly."""
+"""Seconds of a test of nightly, and of a law with as many examples."""
 LONGEST_ID = 200
 """The most characters of an argument that are part of a test's name."""
 
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in (*SPARK, SCENARIOS) or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
-        if item.get_closest_marker("nightly"):
+        if item.get_closest_marker("nightly") or profiles.is_nightly():
             item.add_marker(pytest.mark.timeout(LONG))
         if folder == CONTRACTS and "s3" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("s3"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 
+TESTS = "UMBEL_TESTS"
 COUNT = 100
 """What stands for once."""
 
@@ -26,9 +27,14 @@ settings.register_profile(
 )
 
 
+def is_nightly() -> bool:
+    """Return whether laws try as many examples as at night."""
+    return os.environ.get(TESTS) == "nightly"
+
+
 def load() -> None:
     """Put the profile in force that `UMBEL_TESTS` names; else the one of CI where that is."""
-    settings.load_profile(os.environ.get("UMBEL_TESTS") or ("ci" if os.environ.get("CI") else "here"))
+    settings.load_profile(os.environ.get(TESTS) or ("ci" if os.environ.get("CI") else "here"))
 
 
 def examples(count: int, **options: Any) -> settings:
