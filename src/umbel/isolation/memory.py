@@ -28,6 +28,20 @@ def _statm(process: int) -> int:
     return os.open(f"/proc/{process}/statm", os.O_RDONLY)
 
 
+@lru_cache(maxsize=1)
+def _start_allocators(process: int) -> None:
+    """Let libraries of this process reserve their memory, before a call is limited.
+
+    Arrow's allocator maps 1 GiB at its first allocation, and Polars starts its threads at its first expression. Where either is
+    refused by a limit, Polars waits for itself for ever while it reports that.
+    """
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].allocate_buffer(64)
+    if "polars" in sys.modules:
+        polars = sys.modules["polars"]
+        polars.DataFrame({"a": [1]}).with_columns(b=polars.col("a") + 1, c=polars.col("a") + 2)
+
+
 @contextmanager
 def limited(allowed: int) -> Iterator[None]:
     """Raise MemoryError once the process has gained `allowed` bytes of private memory.
@@ -39,6 +53,7 @@ def limited(allowed: int) -> Iterator[None]:
         return
     import resource
 
+    _start_allocators(os.getpid())
     data = int(os.pread(_statm(os.getpid()), 256, 0).split()[_DATA]) * PAGE
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bound = data + allowed if hard == resource.RLIM_INFINITY else min(data + allowed, hard)
