@@ -37,6 +37,15 @@ SMALL = 3000
 """Waves of rows are larger and run in tasks; what a user does is smaller and runs in the driver."""
 
 
+class Killed(BaseException):
+    """Ends code of this process as a signal would end a worker: nothing handles it."""
+
+
+def kill() -> None:
+    """End what runs in this process, for failpoints."""
+    raise Killed
+
+
 class Worker:
     """The live job in a process of its own, started again whenever it is found dead."""
 

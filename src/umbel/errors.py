@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
@@ -131,19 +131,20 @@ def line_of(error: BaseException) -> str | None:
 
     User code is neither umbel's nor a library's.
     """
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        if _is_users(trace.tb_frame):
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    return _innermost(error, _is_users)
 
 
 def line_in(error: BaseException, module: str) -> str | None:
     """Return `file:line` of the innermost code of a module's package in a traceback."""
-    found, trace, package = None, error.__traceback__, module.partition(".")[0]
+    package = module.partition(".")[0]
+    return _innermost(error, lambda frame: frame.f_globals.get("__name__", "").partition(".")[0] == package)
+
+
+def _innermost(error: BaseException, is_sought: Callable[[FrameType], bool]) -> str | None:
+    """Return `file:line` of a traceback's innermost sought frame, if any."""
+    found, trace = None, error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        if is_sought(trace.tb_frame):
             found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

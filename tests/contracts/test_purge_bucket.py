@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.deployed import Deployed
+from tests.kills import Killed
 from tests.s3server import S3Server
 from tests.town import BOB, GONE, SECRET, START, Town, damage, where
 from umbel.state.runs import maintenance, object_files, rewriting
@@ -133,10 +134,6 @@ def test_maintenance_that_began_before_changes_nothing_and_leaves_nothing(
     assert is_purged(made)
     assert (town.online(), town.offline()) == before
     assert damage(town) == []
-
-
-class Killed(BaseException):
-    """Ends a worker as a signal would: nothing is handled."""
 
 
 def test_a_purge_that_ends_anywhere_is_repeated(made: BucketTown, monkeypatch: pytest.MonkeyPatch) -> None:

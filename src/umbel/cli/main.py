@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pkgutil
 import sys
@@ -35,8 +34,6 @@ Start with the first of these; each command explains itself with --help:
 """
 
 PROGRAM = "umbel"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The errors of a disk, a quota or a limit that takes no more."""
 
 app = typer.Typer(
     name=PROGRAM,
@@ -99,11 +96,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if error.filename is None and error.errno not in FULL:
+        if not (reason := _of_disk(error)):
             raise
-        place = f"{error.filename}: " if error.filename is not None else ""
-        hint = "\n  hint: free some disk space" * (error.errno in FULL)
-        typer.echo(f"error {place}{error.strerror}{hint}", err=True)
+        typer.echo(f"error {reason}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -112,6 +107,17 @@ def main() -> None:
             raise
         typer.echo(f"error the catalog: {reason}", err=True)
         sys.exit(2)
+
+
+def _of_disk(error: OSError) -> str:
+    """Return why a file or its disk failed, empty for another error."""
+    from umbel.state import disk
+
+    if error.filename is None and error.errno not in disk.FULL:
+        return ""
+    place = f"{error.filename}: " if error.filename is not None else ""
+    hint = f"\n  hint: {disk.remedy_of(error.errno)}" if error.errno in disk.FULL else ""
+    return f"{place}{error.strerror}{hint}"
 
 
 def _of_database(error: Exception) -> str:

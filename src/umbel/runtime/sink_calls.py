@@ -9,6 +9,7 @@ from pathlib import Path
 
 from umbel.connectors.call_mark import CallMark
 from umbel.definitions.arguments import DataConnector
+from umbel.plugins import is_own
 
 FOLDER = "sinking"
 """The folder of a deployment with the marks."""
@@ -36,7 +37,7 @@ class SinkCalls:
         Raises:
             Transient: the process has ended during such calls again and again; they rest.
         """
-        if type(self.connector).__module__.startswith("umbel."):
+        if is_own(type(self.connector)):
             yield
             return
         mark = CallMark(self.folder / name, "written to")

@@ -16,8 +16,10 @@ from umbel.errors import Transient, UmbelError
 
 READ, WRITE = os.O_RDONLY | os.O_CLOEXEC, os.O_RDWR | os.O_CLOEXEC
 CREATE, NEW = WRITE | os.O_CREAT, WRITE | os.O_CREAT | os.O_EXCL
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk, a quota or a limit that takes no more."""
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some disk space"),
+    **dict.fromkeys(FULL, "free some disk space"),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM), "let the account that runs umbel own it and all in umbel's folder: chown -R"
     ),

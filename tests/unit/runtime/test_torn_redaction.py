@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.deployed import Deployed
+from tests.kills import Killed, kill
 from tests.town import BOB, GONE, SECRET, START, Town, damage, filled, person, town, where
 from umbel.log.segments import Segment, segments_in
 from umbel.processes.locks import alone
@@ -23,14 +24,6 @@ __all__ = ["filled", "town"]
 
 NEW = "new@example.com"
 AT = START + timedelta(days=30)
-
-
-class Killed(BaseException):
-    pass
-
-
-def kill() -> None:
-    raise Killed
 
 
 @pytest.fixture

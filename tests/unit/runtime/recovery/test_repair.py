@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kills import Killed, kill
 from tests.sales import check_all
 from tests.selling import Shop
 from tests.unit.cli.conftest import Umbel, umbel
@@ -25,14 +26,6 @@ from umbel.state import disk
 from umbel.state.failpoints import armed
 
 __all__ = ["shop", "umbel"]
-
-
-class Killed(BaseException):
-    pass
-
-
-def kill() -> None:
-    raise Killed
 
 
 def is_rebuilt(shop: Shop, dataset: str) -> bool:
