@@ -30,6 +30,14 @@ PATIENCE = 600.0
 """Seconds a condition may take to come true on a busy machine."""
 
 
+def pauses() -> Iterator[float]:
+    """Yield the seconds to wait before each look at something that others work on: they need the processors too."""
+    pause = 0.02
+    while True:
+        yield pause
+        pause = min(pause * 1.3, 0.25)
+
+
 def wait_until(condition: Callable[[], Any], what: Callable[[], Any], within: float = PATIENCE) -> None:
     """Wait until a condition is true.
 
@@ -38,10 +46,10 @@ def wait_until(condition: Callable[[], Any], what: Callable[[], Any], within: fl
         what: describes how things are, when time is up.
         within: seconds.
     """
-    deadline = time.monotonic() + within
+    deadline, pausing = time.monotonic() + within, pauses()
     while not condition():
         assert time.monotonic() < deadline, f"nothing came of it within {within} s: {what()}"
-        time.sleep(0.05)
+        time.sleep(next(pausing))
 
 
 class Deployed:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from tests.deployed import Deployed
+from tests.deployed import Deployed, pauses
 from umbel.api.dataset import redefined
 from umbel.connectors import source
 from umbel.connectors.polling import reader_state, stop_polling
@@ -77,11 +77,12 @@ def examine(connector: Any, *columns: str, **options: Any) -> None:
 
 def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE) -> None:
     """Process what comes in until a condition holds."""
-    deadline = time.monotonic() + within
+    deadline, pausing = time.monotonic() + within, pauses()
     while not condition():
         assert time.monotonic() < deadline, (made.taken(), letters(made))
-        drain(made.deployment)
-        time.sleep(0.05)
+        if drain(made.deployment):
+            pausing = pauses()
+        time.sleep(next(pausing))
 
 
 def first_split(made: Deployed) -> PlannedSplit:

@@ -34,8 +34,7 @@ from umbel.runtime.deployment import Deployment
 place = Deployment.at(Path(sys.argv[1]))
 with Deliveries(place):
     while True:
-        drain(place, 1)
-        time.sleep(0.02)
+        time.sleep(0.02 if drain(place, 1) else 0.1)
 """
 
 

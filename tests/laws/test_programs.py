@@ -172,8 +172,8 @@ def event(k: int, g: str, seconds: float, **values: Any) -> Change:
     return Change(at, at, {"k": k, "g": g, "x": None, "f": None, "l": [], **values})
 
 
-def again_and_again(program: Program) -> None:
-    for seed in range(12):
+def again_and_again(program: Program, times: int = 12) -> None:
+    for seed in range(times):
         check_everywhere(program, random.Random(seed), [])
 
 

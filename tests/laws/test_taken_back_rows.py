@@ -85,7 +85,7 @@ def program(rows: tuple[Change, ...], joined: tuple[Change, ...], name: str, dis
 
 
 @given(rows=taken_back(), joined=users, name=st.sampled_from([f"D{n}" for n in range(8)]), seed=st.integers(0, 2**32))
-@examples(80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+@examples(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
 def test_all_is_as_if_they_had_never_been(
     rows: tuple[Change, ...], joined: tuple[Change, ...], name: str, seed: int
 ) -> None:
@@ -99,4 +99,4 @@ def test_each_reader_forgets_the_row() -> None:
     later = BEGIN + 200 * SECOND, {"k": 0, "g": "b", "x": 1, "f": 0.5, "l": []}
     gone = replace(rows[1], at=BEGIN + 90 * SECOND, weight=-1)
     for name in readers(Twin.of("E", ROWS, appends=False)):
-        again_and_again(program((*rows, gone, Change(later[0], *later)), (), name))
+        again_and_again(program((*rows, gone, Change(later[0], *later)), (), name), times=3)

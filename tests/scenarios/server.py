@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import psutil
 
+from tests.deployed import pauses
+
 HOST = "127.0.0.1"
 PORTS = 10_000, 32_000
 """Below those that Linux gives to outgoing connections, by default from 32,768 on."""
@@ -36,12 +38,12 @@ class ServerProcess:
         return self._log.read_text()
 
     def wait_until_ready(self, within: float = 400) -> None:
-        deadline = time.monotonic() + within
+        deadline, pausing = time.monotonic() + within, pauses()
         while time.monotonic() < deadline and self.process.poll() is None:
             with suppress(httpx.TransportError):
                 if self.http.get("/readyz").status_code == 200:
                     return
-            time.sleep(0.05)
+            time.sleep(next(pausing))
         raise AssertionError(f"the server is not ready:\n{self.said}")
 
     def family(self) -> list[psutil.Process]:

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.deployed import Deployed
+from tests.deployed import Deployed, wait_until
 from tests.misbehaving import definitions, events
 from tests.scenarios.server import HOST, ServerProcess, free_port
 from tests.unit.serving import flights
@@ -31,10 +31,7 @@ PATIENCE = 600.0
 
 
 def wait(condition: Callable[[], object], said: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.05)
+    wait_until(condition, said, PATIENCE)
 
 
 class Marked:
