@@ -13,6 +13,7 @@ from tests.scenarios.server import HOST
 from tests.servers.postgres import PASSWORD, USER, PostgresServer
 from tests.sharing import migrates_step_by_step  # noqa: F401
 from tests.unit.catalog.test_catalog import *  # noqa: F403 - its tests, over the URL of this module
+from tests.unit.catalog.test_cloning import *  # noqa: F403 - as above
 from tests.unit.catalog.test_definition_pieces import *  # noqa: F403 - as above
 from tests.unit.catalog.test_texts import *  # noqa: F403 - as above
 from umbel.catalog.catalog import Catalog

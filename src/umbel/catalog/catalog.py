@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, func, insert, literal, select, text, update
+from sqlalchemy import CursorResult, delete, false, func, insert, literal, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -101,6 +101,15 @@ def changed_since(branch: str, revision: int) -> Conflict:
     )
 
 
+def add_commit(session: Session, branch: str, message: str, definitions: bytes, *, waits: bool = False) -> int:
+    """Add a commit to those of a transaction; return its revision."""
+    stored = definition_pieces.store(session, definitions)
+    row = t.Commit(branch=branch, message=message, definitions=stored, waits=waits)
+    session.add(row)
+    session.flush()
+    return row.revision
+
+
 class Catalog:
     """The catalog behind a database URL. Safe to use from many processes.
 
@@ -188,17 +197,25 @@ class Catalog:
         Raises:
             Conflict: there is a later one.
         """
+        with self.committing(branch, after) as session:
+            return add_commit(session, branch, message, definitions, waits=waits)
+
+    @contextmanager
+    def committing(self, branch: str, after: int | None) -> Iterator[Session]:
+        """Yield a transaction beside which nobody commits or erases, see `commit`.
+
+        Raises:
+            Conflict: the branch has a later revision than `after`.
+        """
         with self._session.begin() as session:
-            if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer at a time, from the insert on
-                session.execute(text("LOCK TABLE commits IN EXCLUSIVE MODE"))
-            stored = definition_pieces.store(session, definitions)
-            row = t.Commit(branch=branch, message=message, definitions=stored, waits=waits)
-            session.add(row)
-            session.flush()
-            own = select(func.max(t.Commit.revision)).where(t.Commit.branch == branch, t.Commit.revision < row.revision)
+            if session.get_bind().dialect.name == "postgresql":
+                session.execute(text("LOCK TABLE commits, erasures IN EXCLUSIVE MODE"))
+            else:  # SQLite has one writer at a time, from its first change on
+                session.execute(update(t.Commit).where(false()).values(branch=branch))
+            own = select(func.max(t.Commit.revision)).where(t.Commit.branch == branch)
             if after is not None and (session.scalar(own) or 0) != after:
                 raise changed_since(branch, after)
-            return row.revision
+            yield session
 
     def revision(self, branch: str = "main") -> int:
         """Return the revision in force on a branch, 0 for none."""
@@ -279,19 +296,6 @@ class Catalog:
             for each in identities:
                 session.add(t.Erasure(revision=row.revision, branch=branch, dataset=dataset, identity=each, keys=keys))
             return row.revision
-
-    def clone(self, branch: str, origin: str) -> int:
-        """Create a branch from another's definitions and erasures; return its head revision."""
-        latest = self.latest()
-        erased, head, serving = self.erasures(origin, latest), self.head(origin), self.serving(latest)[origin]
-        message, waits = f"clone of {origin}", serving != head
-        first = self.commit(branch, message, self.definitions(serving)) if waits and serving else None
-        last = self.commit(branch, message, self.definitions(head), waits=waits)
-        revision = first or last
-        with self._session.begin() as session:
-            for dataset, identity, keys in erased:
-                session.add(t.Erasure(revision=revision, branch=branch, dataset=dataset, identity=identity, keys=keys))
-        return last
 
     def erasures(self, branch: str, until: int) -> list[tuple[str, str, bytes]]:
         """Return a branch's erasures as of a revision: dataset, identity of its erase keys, keys."""

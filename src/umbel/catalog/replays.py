@@ -84,11 +84,14 @@ class Replays:
             origins: of the sources that can replay, by their ordinal.
         """
         row, found = t.DeadLetterRow, Counter[str]()
-        columns = row.source, row.origin, row.replay, row.reason.startswith(LATE), row.size > func.length(row.raw)
+        flags = row.reason.startswith(LATE), row.size > func.length(row.raw), row.size == 0
+        columns = row.source, row.origin, row.replay, *flags
         chosen = select(*columns, func.count(row.position.distinct())).where(letters.condition).group_by(*columns)
         with self._sessions() as session:
-            for source, origin, replay, is_late, is_cut, count in session.execute(chosen):
-                found[_outcome(origins.get(source), origin, replay, is_late=is_late, is_cut=is_cut)] += count
+            for source, origin, replay, is_late, is_cut, is_empty, count in session.execute(chosen):
+                current = origins.get(source)
+                outcome = _outcome(current, origin, replay, is_late=is_late, is_cut=is_cut, is_empty=is_empty)
+                found[outcome] += count
         return found
 
     def request(self, chosen: Sequence[tuple[LetterFilter, Mapping[int, str]]]) -> tuple[int, int]:
@@ -106,7 +109,7 @@ class Replays:
             number = max(known.values(), default=0) + 1
             for letters, source, origin in ((of, *each) for of, origins in chosen for each in origins.items()):
                 mine = letters.condition & (row.source == source) & (row.origin == origin) & row.replay.is_(None)
-                mine &= ~row.reason.startswith(LATE) & (row.size <= func.length(row.raw))
+                mine &= ~row.reason.startswith(LATE) & (row.size <= func.length(row.raw)) & (row.size > 0)
                 session.execute(update(row).where(mine).values(replay=number))
                 marked = (row.replay == number) & (row.dataset == letters.dataset) & (row.source == source)
                 found = session.scalar(select(func.count(row.position.distinct())).where(marked)) or 0
@@ -146,7 +149,9 @@ class Replays:
             return [StoredLetter(*each) for each in found]
 
 
-def _outcome(current: str | None, origin: str, replay: int | None, *, is_late: bool, is_cut: bool) -> str:
+def _outcome(
+    current: str | None, origin: str, replay: int | None, *, is_late: bool, is_cut: bool, is_empty: bool
+) -> str:
     if replay is not None:
         return "replayed before"
     if current is None:
@@ -155,4 +160,6 @@ def _outcome(current: str | None, origin: str, replay: int | None, *, is_late: b
         return "too late"
     if is_cut:
         return "too large to be stored whole"
+    if is_empty:
+        return "without a record, as a damaged file"
     return TO_REPLAY if origin == current else "of an earlier definition, whose sources were read again since"

@@ -138,6 +138,8 @@ class Vault:
                 _replace(self._key_file, b"\n".join(keys))
             count = self._encrypt_anew(keys[0])
             _replace(self._key_file, keys[0])
+            for draft in self._key_file.parent.glob(f".{self._key_file.name}.[0-9]*"):
+                draft.unlink(missing_ok=True)  # of a killed process, with an old key
         return count
 
     def _encrypt_anew(self, key: bytes) -> int:
@@ -241,7 +243,8 @@ def _create(path: Path, content: bytes) -> None:
     except FileExistsError:
         pass
     finally:
-        fresh.unlink()
+        fresh.unlink(missing_ok=True)  # a rotation deletes it, too
+    sync_directory(path.parent)
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,14 @@ def may_have(name: str, first: int | None, last: int | None) -> bool:
     """
     batch = batch_of(name)
     return batch is None or ((first is None or batch >= first) and (last is None or batch <= last))
+
+
+def unfinished(table: Path) -> Iterator[Path]:
+    """Yield a table's files that a process began to write, and may have left.
+
+    Delta Lake's library begins a file as `name#1`, and lists none of that name: its vacuum leaves them out.
+    """
+    return chain(table.glob("**/*#[0-9]*"), (table / "_delta_log").glob(".*.new"))
 
 
 def added(part: ChangeLogFile) -> Any:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from umbel.errors import Damaged
-from umbel.log.change_files import ChangeLogFile, added_as_json
+from umbel.log.change_files import ChangeLogFile, added_as_json, unfinished
 from umbel.log.changes import ERASED, ChangeLog
 from umbel.state import disk
 from umbel.state.failpoints import reach
@@ -101,6 +101,8 @@ def forget_history(log: ChangeLog) -> None:
         if path.relative_to(log.path).as_posix() not in named:
             disk.remove(path)
             reach("file removed")
+    for path in unfinished(log.path):
+        disk.remove(path)
     disk.sync_directory(log.path)
 
 
@@ -148,6 +150,8 @@ def replace_files(
 def _put_new(path: Path, data: bytes) -> None:
     draft = path.with_name(f".{path.name}.new")
     disk.write_new(draft, data)
-    disk.link(draft, path)
-    disk.remove(draft)
+    try:
+        disk.link(draft, path)
+    finally:
+        disk.remove(draft)
     disk.sync_directory(path.parent)

@@ -15,6 +15,7 @@ count of the table, and the last batch of the tail. Anything that does not fit i
 from __future__ import annotations
 
 import io
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ from umbel.log.change_files import (
     iso,
     may_have,
     prefix_of,
+    unfinished,
 )
 from umbel.log.change_statistics import differences, spread_of
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
@@ -308,7 +310,11 @@ class ChangeLog:
         if table is None:
             return []
         hours = int(retained_for.total_seconds() // 3600)
-        return table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        begun = [each for each in unfinished(self.path) if _age(each) >= retained_for]
+        for path in begun:
+            disk.remove(path)
+        removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        return [*removed, *(path.relative_to(self.path).as_posix() for path in begun)]
 
     def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         ordered, written = in_order(changes.select(list(_storage(self.columns)))), list[ChangeLogFile]()
@@ -453,6 +459,14 @@ class ChangeLog:
 
 def _storage(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
     return {**{name: stored(dtype) for name, dtype in columns.items()}, BATCH: pl.Int64()}
+
+
+def _age(path: Path) -> timedelta:
+    """Return the time since a file was written to; no time if it is gone."""
+    try:
+        return timedelta(seconds=time.time() - path.stat().st_mtime)
+    except FileNotFoundError:
+        return timedelta.min
 
 
 def _names(table: DeltaTable) -> list[str]:

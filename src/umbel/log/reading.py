@@ -284,8 +284,8 @@ class IngestReader:
                     write_oldest(self.directory, LogPosition(done[-1].number + 1, PREAMBLE_BYTES, row))
                 for segment in done:
                     ids.forget(segment)
+                    disk.remove(segment.index)  # before the segment: without that nobody looks for it any more
                     disk.remove(segment.path)
-                    disk.remove(segment.index)
         finally:
             tail.close()
             ids.close()

@@ -6,10 +6,13 @@ something else.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from umbel.catalog.cloning import clone
 from umbel.client.names import check_new_branch
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import dump
-from umbel.errors import InvalidValue
+from umbel.errors import Conflict, InvalidValue
 from umbel.graph.graph import MAIN
 from umbel.runtime.deployment import Deployment
 
@@ -33,16 +36,18 @@ def init(deployment: Deployment, name: str, clone_from: str | None = None) -> in
         UnknownName: there is no branch `clone_from`.
     """
     check_new_branch(name)
-    known = branches(deployment)
-    if clone_from is not None:
-        deployment.catalog.head(clone_from)
-    if name in known:
-        raise InvalidValue(
-            f"branch '{name}' exists already; branches: {', '.join(known)}", hint="check it out, or choose another name"
-        )
-    if clone_from is None or not deployment.catalog.head(clone_from):
-        return deployment.catalog.commit(name, "init", dump(Definitions({}, {})))
-    return deployment.catalog.clone(name, clone_from)
+    while True:
+        before, known = deployment.catalog.revision(name), branches(deployment)
+        head = deployment.catalog.head(clone_from) if clone_from is not None else 0
+        if name in known:
+            raise InvalidValue(
+                f"branch '{name}' exists already; branches: {', '.join(known)}",
+                hint="check it out, or choose another name",
+            )
+        with suppress(Conflict):  # it was made meanwhile
+            if clone_from is None or not head:
+                return deployment.catalog.commit(name, "init", dump(Definitions({}, {})), after=before)
+            return clone(deployment.catalog, name, clone_from, after=before)
 
 
 def delete(deployment: Deployment, name: str) -> int:

@@ -17,6 +17,7 @@ from umbel import dataset, field, meta
 from umbel.api.commit import check_commit
 from umbel.catalog import catalog as module
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.cloning import clone
 from umbel.catalog.definition_pieces import LEAST, RECORD, divided
 from umbel.catalog.switching import switch
 from umbel.catalog.tables import Commit, DefinitionPiece
@@ -77,7 +78,7 @@ def test_revisions_that_are_made_of_others_store_nothing_more(catalog: Catalog) 
     head = catalog.commit("main", "first", fields())
     count = pieces(catalog)
     epoch = catalog.take_over("live")
-    made = [catalog.erase("main", "D", ["i"], b"k"), catalog.clone("b", "main")]
+    made = [catalog.erase("main", "D", ["i"], b"k"), clone(catalog, "b", "main")]
     last = switch(catalog, "live", epoch, "main", made[0])
     assert pieces(catalog) == count
     assert [catalog.definitions(each) == fields() for each in (head, *made, last or 0)] == [True] * 4

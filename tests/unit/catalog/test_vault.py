@@ -174,6 +174,16 @@ def test_an_interrupted_rotation_loses_nothing_and_is_completed(
     assert old not in path.read_bytes()
 
 
+def test_a_rotation_deletes_the_drafts_of_killed_processes(vault: Vault, tmp_path: Path) -> None:
+    """They had a key that the rotation was to replace."""
+    vault.add("token", "x")
+    key = tmp_path / "keys" / "secret.key"
+    (key.parent / ".secret.key.4711").write_bytes(key.read_bytes())
+    vault.rotate()
+    assert [path.name for path in key.parent.iterdir()] == ["secret.key"]
+    assert vault.get("token") == "x"
+
+
 def test_secrets_that_are_written_during_a_rotation_are_under_the_new_key(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from tests.kills import Killed, kill
 from umbel.log.features import FeatureLog
 from umbel.log.ingest import IngestLog
 from umbel.log.reading import IngestReader
 from umbel.log.segments import LogPosition, segments_in
+from umbel.state import disk
 
 
 def filled(folder: Path) -> IngestReader:
@@ -28,6 +35,34 @@ def test_too_many_bytes_are_deleted_before_their_retention(tmp_path: Path) -> No
     assert reader.expire(0, reader.end(), most) == []
     assert reader.expire(0, reader.end(), 0) == []
     assert reader.start().row == third
+
+
+def test_a_pass_that_is_killed_leaves_no_file_of_a_deleted_segment(tmp_path: Path) -> None:
+    """The index of a segment was deleted after it, and stayed where the pass ended in between."""
+    for step in range(1, 6):
+        reader = filled(tmp_path / str(step))
+        segments = segments_in(reader.directory)
+        for each in segments:
+            each.index.touch()
+        most = sum(each.path.stat().st_size for each in segments[2:])
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr(disk, "remove", killing(step))
+            reader.expire(0, reader.end(), most)
+        reader.expire(0, reader.end(), most)
+        left = {int(path.stem) for path in reader.directory.iterdir() if path.suffix in (".seg", ".idx")}
+        assert left == {each.number for each in segments[2:]}, step
+
+
+def killing(step: int) -> Callable[[Path], None]:
+    """Return a deletion of files that kills instead of the one of a number."""
+    remove, turns = disk.remove, itertools.count(1)
+
+    def deleting(path: Path) -> None:
+        if next(turns) == step:
+            kill()
+        remove(path)
+
+    return deleting
 
 
 def test_what_is_not_read_stays_however_much_it_is(tmp_path: Path) -> None:

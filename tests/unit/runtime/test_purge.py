@@ -17,6 +17,7 @@ import pytest
 
 from tests.deployed import Deployed, wait_until
 from tests.town import BOB, GONE, SECRET, START, Town, damage, filled, person, town, where
+from umbel.catalog.cloning import clone
 from umbel.catalog.purges import Mentions, PurgeProgress, Purges
 from umbel.processes.locks import alone
 from umbel.runtime.erasures import erase
@@ -283,7 +284,7 @@ def test_readers_go_on_during_a_purge(town: Town) -> None:
 
 def test_a_key_erased_on_one_branch_only_stays_for_the_other(town: Town) -> None:
     place = town.deployed.deployment
-    place.catalog.clone("copy", "main")
+    clone(place.catalog, "copy", "main")
     town.erase(GONE)
     town.process()
     assert town.progress().left == 1

@@ -80,3 +80,12 @@ def test_a_killed_purge_is_repeated(town: Town) -> None:
 @pytest.mark.nightly
 def test_a_purge_can_be_killed_at_every_failpoint(town: Town) -> None:
     print("kills:", check_kills(town, range(1, 1000)))
+
+
+def test_a_purge_erases_what_a_killed_compaction_had_begun(town: Town) -> None:
+    """The library of the change logs lists no such files: the erased rows stayed in them."""
+    month = next((town.folder / "changes").glob("*/_at_month=*"))
+    (month / "part-00000-c000.zstd.parquet#1").write_text(SECRET)
+    town.erase(GONE)
+    town.process()
+    assert where(town.folder, SECRET) == []

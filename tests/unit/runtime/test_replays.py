@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -33,11 +34,11 @@ AT = "2026-03-01T00:00:00Z"
 SOON = (datetime.now(UTC) + timedelta(hours=30)).isoformat()
 
 
-def events(folder: Path, kind: str = "web", *, wide: bool = False) -> Any:
+def events(folder: Path, kind: str = "web", *, wide: bool = False, pattern: str = "*.csv") -> Any:
     made = {
         "web": Webhook(name="web").endpoint("events"),
-        "csv": Files(name="f", folder=str(folder)).path("*.csv", CSV(headers=["user", "at"])),
-        "header": Files(name="f", folder=str(folder)).path("*.csv", CSV()),
+        "csv": Files(name="f", folder=str(folder)).path(pattern, CSV(headers=["user", "at"])),
+        "header": Files(name="f", folder=str(folder)).path(pattern, CSV()),
     }[kind]
 
     @source(made, disorder="3650d", cdc="append")
@@ -242,6 +243,18 @@ def test_records_that_cannot_be_read_again_are_counted(made: Deployed, tmp_path:
     drain(made.deployment)
     assert replay(made) == 0
     assert outcomes(made) == {"of a source, a pipeline or a sink whose records cannot be replayed": 1}
+
+
+def test_a_damaged_file_has_no_record_to_replay(made: Deployed, tmp_path: Path) -> None:
+    """It was counted as replayed, and nothing of it was left to tell."""
+    made.commit([events(tmp_path, "csv", pattern="*.csv.gz")])
+    (tmp_path / "a.csv.gz").write_bytes(b"damaged")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(f"x,{AT}\n".encode()))
+    drain(made.deployment)
+    assert outcomes(made) == {"without a record, as a damaged file": 1, TO_REPLAY: 1}
+    assert replay(made) == 1
+    drain(made.deployment)
+    assert outcomes(made) == {"without a record, as a damaged file": 1, TO_REPLAY: 1, "replayed before": 1}
 
 
 def test_an_update_that_is_ahead_of_the_clock_is_refused_as_a_whole(
