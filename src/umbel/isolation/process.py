@@ -250,7 +250,7 @@ class IsolatedProcess:
                 self.close()  # a lowered priority cannot be raised again
             return self._finished(key, kind, found, memory)
         except (EOFError, ConnectionError):
-            raise CallFailed(f"its process ended: {_cause(self._ended())}", has_ended=True) from None
+            raise CallFailed(f"its process ended: {_cause(self._ended(), memory)}", has_ended=True) from None
         except BaseException as error:
             if not isinstance(error, CallFailed) or error.error is None:
                 self.close()
@@ -263,11 +263,12 @@ class IsolatedProcess:
             kind, found = receive(connection, limits.check)
             if kind != QUESTION:
                 return kind, found
+            limits.check()  # a function that asks without a pause is never waited for
             _send(connection, _answered(answers, found), limits)
 
     def knows(self, *keys: str) -> bool:
         """Return True if the process has run functions before."""
-        return self._connection is not None and self._known.issuperset(keys)
+        return self._connection is not None and self._known.issuperset(keys) and _is_idle(self._connection)
 
     def close(self) -> None:
         """End the process."""
@@ -283,6 +284,8 @@ class IsolatedProcess:
         raise CallFailed(f"{found['kind']}: {found['text']}", found)
 
     def _connected(self) -> socket.socket:
+        if self._connection is not None and not _is_idle(self._connection):
+            self.close()  # killed by others, or by a thread that a function left
         if self._connection is None:
             self._process, self._connection = self._server.fork()
             self._known.clear()
@@ -315,6 +318,18 @@ class _Limits:
         self._before = size if self._before is None else min(size, self._before)
         if size - self._before > self._memory:
             raise CallFailed(_too_much(self._memory))
+
+
+def _is_idle(connection: socket.socket) -> bool:
+    """Return True if the other side has neither closed nor sent anything."""
+    connection.settimeout(0)
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _send(connection: socket.socket, message: Any, limits: _Limits) -> None:
@@ -350,9 +365,11 @@ def _kill(child: int) -> None:
         os.killpg(child, signal.SIGKILL)
 
 
-def _cause(code: int) -> str:
+def _cause(code: int, memory: int) -> str:
     if code >= 0:
         return f"exit code {code}"
+    if code == -signal.SIGABRT:
+        return f"killed by SIGABRT, as Polars and others do where they are refused more than {memory // MEGABYTE} MiB of memory"
     with suppress(ValueError):
         return f"killed by {signal.Signals(-code).name}"
     return f"killed by signal {-code}"
