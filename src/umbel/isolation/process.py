@@ -16,7 +16,7 @@ from typing import Any
 
 from umbel.errors import NotSupported, Transient, UmbelError
 from umbel.isolation.child import MEMORY, QUESTION, RAISED, RESULT, UNKNOWN
-from umbel.isolation.forkserver import FORK, WAIT
+from umbel.isolation.forkserver import FORK, REFUSED, WAIT
 from umbel.isolation.memory import resident
 from umbel.isolation.wire import receive, send
 
@@ -27,9 +27,12 @@ FORKS = 3
 SLOW, LOW = 0.3, 15
 """Seconds after which a call gets a lower priority, and its niceness."""
 MEGABYTE = 1 << 20
+NATIVE = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}
+"""Signals that end native code which is refused memory: Polars aborts, others use an address they did not get."""
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 _ARROW_MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Arrow's other allocator reserves 1 GiB at first use, which the memory limit would count."""
+_LIMITS = "raise the limit of processes, of the user or the container, or let functions start fewer"
 
 Answers = Callable[[Any], Any]
 
@@ -72,15 +75,18 @@ class ForkServer:
         """Return a new child's process id and the connection to it.
 
         Raises:
-            Transient: the fork server ends each time.
+            Transient: the system allows no further process, or the fork server ends each time.
         """
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             for _ in range(FORKS):
-                control = self._started()
                 try:
+                    control = self._started()
                     socket.send_fds(control, [FORK], [theirs.fileno()])
                     child = self._number(control)
+                    if child == REFUSED:
+                        ours.close()
+                        raise Transient("the system allows no further process, for a function", hint=_LIMITS)
                     self._children.add(child)
                     return child, ours
                 except (OSError, EOFError):
@@ -368,8 +374,8 @@ def _kill(child: int) -> None:
 def _cause(code: int, memory: int) -> str:
     if code >= 0:
         return f"exit code {code}"
-    if code == -signal.SIGABRT:
-        return f"killed by SIGABRT, as Polars and others do where they are refused more than {memory // MEGABYTE} MiB of memory"
     with suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
+        cause = f"killed by {signal.Signals(-code).name}"
+        refused = f", as native code may be where it is refused more than {memory // MEGABYTE} MiB of memory"
+        return cause + refused * (-code in NATIVE)
     return f"killed by signal {-code}"

@@ -304,7 +304,7 @@ def test_what_native_code_ends_for_want_of_memory_is_reported_as_that(server: Fo
 
         return pl.arange(0, 1 << 28, eager=True).len()
 
-    with pytest.raises(CallFailed, match=r"killed by SIGABRT, as Polars .* refused more than 256 MiB of memory"):
+    with pytest.raises(CallFailed, match=r"killed by SIGABRT, as native code .* refused more than 256 MiB of memory"):
         called(IsolatedProcess(server), allocates)
 
 
