@@ -36,14 +36,15 @@ def _statm(process: int) -> int:
 def _start_allocators(process: int) -> None:
     """Let libraries of this process reserve their memory, before a call is limited.
 
-    Arrow's allocator maps 1 GiB at its first allocation, and Polars starts its threads at its first expression. Where either is
-    refused by a limit, Polars waits for itself for ever while it reports that.
+    Arrow's allocator maps 1 GiB at its first allocation. Polars starts a thread per core at its first expression, and more at its
+    first query that it streams. Where any is refused by a limit, Polars waits for itself for ever while it reports that.
     """
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].allocate_buffer(64)
     if "polars" in sys.modules:
         polars = sys.modules["polars"]
-        polars.DataFrame({"a": [1]}).with_columns(b=polars.col("a") + 1, c=polars.col("a") + 2)
+        rows = polars.DataFrame({"a": [1]}).with_columns(b=polars.col("a") + 1, c=polars.col("a") + 2)
+        rows.lazy().select("a").collect(engine="streaming")
 
 
 @contextmanager
