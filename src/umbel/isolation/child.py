@@ -68,7 +68,7 @@ class Questions:
     @contextmanager
     def allowed(self) -> Iterator[None]:
         """Let all threads ask during a block; those that ask at its end are answered."""
-        self._is_open = True
+        self._is_open, self._has_questions = True, False
         try:
             yield
         finally:
