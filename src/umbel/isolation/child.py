@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +29,8 @@ _questions: list[Questions] = []
 class Questions:
     """Questions of a call's code to the calling process.
 
-    One at a time, as they and the answers share a connection.
+    One at a time, as they and the answers share a connection. A thread of their own reads the answers: what a signal handler or
+    another thread raises in the code that asks would leave half an answer behind, for the next question.
 
     Args:
         connection: to the calling process.
@@ -35,7 +38,8 @@ class Questions:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._own = connection, os.getpid()
-        self._turn, self._is_open = threading.Lock(), False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="questions")
+        self._turn, self._is_open, self._has_questions = threading.Lock(), False, False
 
     def ask(self, question: Any) -> Any:
         """Send a question and return its response.
@@ -49,23 +53,32 @@ class Questions:
         with self._turn:
             if not self._is_open:
                 raise NotSupported("the call that began this thread has ended", hint=_ASK)
-            send(self._connection, (QUESTION, question))
-            is_error, found = receive(self._connection)
+            self._has_questions = True
+            answer = self._thread.submit(self._answer, question)
+        is_error, found = answer.result()
         if is_error:
             raise found
+        return found
+
+    def _answer(self, question: Any) -> tuple[bool, Any]:
+        send(self._connection, (QUESTION, question))
+        found: tuple[bool, Any] = receive(self._connection)
         return found
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
         """Let all threads ask during a block; those that ask at its end are answered."""
-        self._is_open = True
+        self._is_open, self._has_questions = True, False
         try:
             yield
         finally:
             if os.getpid() != self._own:  # a fork that a function left behind: the result is its parent's to send
                 os._exit(0)
+            signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function left would ring in another one
             with self._turn:
                 self._is_open = False
+            if self._has_questions:
+                self._thread.submit(int).result()  # the answers of questions that were given up have been read
 
 
 def ask(question: Any) -> Any:

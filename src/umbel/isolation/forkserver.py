@@ -23,6 +23,8 @@ FORK, WAIT = b"F", b"W"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals for the process that started this one, which come here too: of a process group, or of systemd."""
 PDEATHSIG = 1
+REFUSED = 1
+"""In place of the number of a child: that of a process which is no child of this one."""
 
 
 def main(descriptor: int, modules: list[str]) -> None:
@@ -42,18 +44,27 @@ def main(descriptor: int, modules: list[str]) -> None:
         if not order:
             _end(children)
         elif order == FORK:
-            child = os.fork()
+            child = _forked()
             if child == 0:
                 control.close()
                 _become_child(received[0])
             os.close(received[0])
-            children.add(child)
+            if child != REFUSED:
+                children.add(child)
             control.sendall(child.to_bytes(8, "big"))
         else:
             child = int.from_bytes(order[1:], "big")
             _, status = os.waitpid(child, 0)
             children.discard(child)
             control.sendall((os.waitstatus_to_exitcode(status) + 256).to_bytes(8, "big"))
+
+
+def _forked() -> int:
+    """Return the number of a new child, and 0 in the child; `REFUSED` without one."""
+    try:
+        return os.fork()
+    except OSError:
+        return REFUSED
 
 
 def _become_child(descriptor: int) -> None:

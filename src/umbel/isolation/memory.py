@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +11,19 @@ from functools import lru_cache
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-_DATA, _RESIDENT = 5, 1
+_DATA, _RESIDENT = 5, re.compile(rb"^Rss(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)
 
 
 def resident(process: int) -> int:
-    """Return the resident memory of a process in bytes; 0 if unknown."""
+    """Return the resident memory of a process in bytes; 0 if unknown.
+
+    Pages of files that it maps do not count: the system takes them back when memory is short.
+    """
     try:
-        fields = Path(f"/proc/{process}/statm").read_bytes().split()
+        status = Path(f"/proc/{process}/status").read_bytes()
     except OSError:
         return 0
-    return int(fields[_RESIDENT]) * PAGE if fields else 0
+    return sum(map(int, _RESIDENT.findall(status))) << 10
 
 
 @lru_cache(maxsize=1)
@@ -32,14 +36,15 @@ def _statm(process: int) -> int:
 def _start_allocators(process: int) -> None:
     """Let libraries of this process reserve their memory, before a call is limited.
 
-    Arrow's allocator maps 1 GiB at its first allocation, and Polars starts its threads at its first expression. Where either is
-    refused by a limit, Polars waits for itself for ever while it reports that.
+    Arrow's allocator maps 1 GiB at its first allocation. Polars starts a thread per core at its first expression, and more at its
+    first query that it streams. Where any is refused by a limit, Polars waits for itself for ever while it reports that.
     """
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].allocate_buffer(64)
     if "polars" in sys.modules:
         polars = sys.modules["polars"]
-        polars.DataFrame({"a": [1]}).with_columns(b=polars.col("a") + 1, c=polars.col("a") + 2)
+        rows = polars.DataFrame({"a": [1]}).with_columns(b=polars.col("a") + 1, c=polars.col("a") + 2)
+        rows.lazy().select("a").collect(engine="streaming")
 
 
 @contextmanager
@@ -61,4 +66,8 @@ def limited(allowed: int) -> Iterator[None]:
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        except ValueError:  # every later call would fail for want of memory
+            os.write(2, b"a user function has lowered the limit of its process's memory for good: the process ends\n")
+            os._exit(1)

@@ -16,7 +16,7 @@ from typing import Any
 
 from umbel.errors import NotSupported, Transient, UmbelError
 from umbel.isolation.child import MEMORY, QUESTION, RAISED, RESULT, UNKNOWN
-from umbel.isolation.forkserver import FORK, WAIT
+from umbel.isolation.forkserver import FORK, REFUSED, WAIT
 from umbel.isolation.memory import resident
 from umbel.isolation.wire import receive, send
 
@@ -27,9 +27,12 @@ FORKS = 3
 SLOW, LOW = 0.3, 15
 """Seconds after which a call gets a lower priority, and its niceness."""
 MEGABYTE = 1 << 20
+NATIVE = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}
+"""Signals that end native code which is refused memory: Polars aborts, others use an address they did not get."""
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 _ARROW_MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Arrow's other allocator reserves 1 GiB at first use, which the memory limit would count."""
+_LIMITS = "raise the limit of processes, of the user or the container, or let functions start fewer"
 
 Answers = Callable[[Any], Any]
 
@@ -72,15 +75,18 @@ class ForkServer:
         """Return a new child's process id and the connection to it.
 
         Raises:
-            Transient: the fork server ends each time.
+            Transient: the system allows no further process, or the fork server ends each time.
         """
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             for _ in range(FORKS):
-                control = self._started()
                 try:
+                    control = self._started()
                     socket.send_fds(control, [FORK], [theirs.fileno()])
                     child = self._number(control)
+                    if child == REFUSED:
+                        ours.close()
+                        raise Transient("the system allows no further process, for a function", hint=_LIMITS)
                     self._children.add(child)
                     return child, ours
                 except (OSError, EOFError):
@@ -250,7 +256,7 @@ class IsolatedProcess:
                 self.close()  # a lowered priority cannot be raised again
             return self._finished(key, kind, found, memory)
         except (EOFError, ConnectionError):
-            raise CallFailed(f"its process ended: {_cause(self._ended())}", has_ended=True) from None
+            raise CallFailed(f"its process ended: {_cause(self._ended(), memory)}", has_ended=True) from None
         except BaseException as error:
             if not isinstance(error, CallFailed) or error.error is None:
                 self.close()
@@ -263,11 +269,12 @@ class IsolatedProcess:
             kind, found = receive(connection, limits.check)
             if kind != QUESTION:
                 return kind, found
+            limits.check()  # a function that asks without a pause is never waited for
             _send(connection, _answered(answers, found), limits)
 
     def knows(self, *keys: str) -> bool:
         """Return True if the process has run functions before."""
-        return self._connection is not None and self._known.issuperset(keys)
+        return self._connection is not None and self._known.issuperset(keys) and _is_idle(self._connection)
 
     def close(self) -> None:
         """End the process."""
@@ -283,6 +290,8 @@ class IsolatedProcess:
         raise CallFailed(f"{found['kind']}: {found['text']}", found)
 
     def _connected(self) -> socket.socket:
+        if self._connection is not None and not _is_idle(self._connection):
+            self.close()  # killed by others, or by a thread that a function left
         if self._connection is None:
             self._process, self._connection = self._server.fork()
             self._known.clear()
@@ -315,6 +324,18 @@ class _Limits:
         self._before = size if self._before is None else min(size, self._before)
         if size - self._before > self._memory:
             raise CallFailed(_too_much(self._memory))
+
+
+def _is_idle(connection: socket.socket) -> bool:
+    """Return True if the other side has neither closed nor sent anything."""
+    connection.settimeout(0)
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _send(connection: socket.socket, message: Any, limits: _Limits) -> None:
@@ -350,9 +371,11 @@ def _kill(child: int) -> None:
         os.killpg(child, signal.SIGKILL)
 
 
-def _cause(code: int) -> str:
+def _cause(code: int, memory: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     with suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
+        cause = f"killed by {signal.Signals(-code).name}"
+        refused = f", as native code may be where it is refused more than {memory // MEGABYTE} MiB of memory"
+        return cause + refused * (-code in NATIVE)
     return f"killed by signal {-code}"

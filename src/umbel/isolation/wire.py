@@ -9,9 +9,13 @@ import pickle
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 HEAD, LENGTH = struct.Struct(">BQ"), struct.Struct(">Q")
+SKIPPED = 1 << 16
+"""Bytes read at once of a message for which there is no room."""
+
+Buffer = TypeVar("Buffer", bytearray, memoryview)
 
 
 def send(connection: socket.socket, message: Any) -> None:
@@ -37,11 +41,18 @@ def receive(connection: socket.socket, each_wait: Callable[[], None] | None = No
 
     Raises:
         EOFError: the other side has closed.
+        MemoryError: there is no room for the message, which is skipped.
     """
     count, length = HEAD.unpack(_exactly(connection, HEAD.size, each_wait))
     lengths = LENGTH.iter_unpack(_exactly(connection, count * LENGTH.size, each_wait))
-    body = _exactly(connection, length, each_wait)
-    return pickle.loads(body, buffers=[_exactly(connection, size, each_wait) for (size,) in lengths])
+    sizes = [length, *(size for (size,) in lengths)]
+    try:
+        buffers = [bytearray(size) for size in sizes]
+    except MemoryError:
+        _skip(connection, sum(sizes), each_wait)
+        raise
+    body, *apart = (_filled(buffer, connection, each_wait) for buffer in buffers)
+    return pickle.loads(body, buffers=apart)
 
 
 def _is_apart(each: pickle.PickleBuffer, apart: list[pickle.PickleBuffer]) -> bool:
@@ -55,10 +66,20 @@ def _is_apart(each: pickle.PickleBuffer, apart: list[pickle.PickleBuffer]) -> bo
     return is_apart
 
 
+def _skip(connection: socket.socket, size: int, each_wait: Callable[[], None] | None) -> None:
+    """Discard the bytes of a message, up to the begin of the next one."""
+    part = bytearray(min(size, SKIPPED))
+    while size:
+        size -= len(_filled(memoryview(part)[:size], connection, each_wait))
+
+
 def _exactly(connection: socket.socket, size: int, each_wait: Callable[[], None] | None) -> bytearray:
-    buffer = bytearray(size)
+    return _filled(bytearray(size), connection, each_wait)
+
+
+def _filled(buffer: Buffer, connection: socket.socket, each_wait: Callable[[], None] | None) -> Buffer:
     view, filled = memoryview(buffer), 0
-    while filled < size:
+    while filled < len(view):
         try:
             count = connection.recv_into(view[filled:])
         except TimeoutError:

@@ -300,5 +300,5 @@ def _explained(step: FunctionStep, call: ExtractorCall, failed: CallFailed, row:
     if failed.is_timeout:
         hint = f"make it faster, give it fewer rows, or allow it more time: {SECONDS}"
         return ExtractorTimedOut(f"{step.title} has no result: {failed.reason}{location}", where=where, hint=hint)
-    hint = "mend the extractor: it must not end its process, nor take more memory than it may"
+    hint = f"mend the extractor: it must not end its process, nor take more memory than {MEMORY} allows"
     return ExtractorEnded(f"{step.title} has no result: {failed.reason}{location}", where=where, hint=hint)

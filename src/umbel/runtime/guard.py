@@ -358,6 +358,7 @@ def _process_of(deployment: Deployment, process: int) -> _Process:
 
 def _raising(work: Work[T], rows: pl.DataFrame) -> T:
     """Process rows in this process; any exception of user code becomes `CallFailed`."""
+    process = os.getpid()
     try:
         return work.here(rows)
     except (MemoryError, Transient, KeyboardInterrupt):
@@ -366,6 +367,9 @@ def _raising(work: Work[T], rows: pl.DataFrame) -> T:
         found = report(error)
         where = f" (at {found['where']})" if found["where"] else ""
         raise CallFailed(f"{_said(found)}{where}", found) from error
+    finally:
+        if os.getpid() != process:  # a fork that a function left behind would be a second worker
+            os._exit(0)
 
 
 def _said(found: Mapping[str, Any]) -> str:

@@ -58,6 +58,10 @@ class InFlight:
         finally:
             if timed:
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                if (
+                    signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
+                ):  # the function's: no later call would be timed
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
             os.pwrite(self._file, _NOTHING, 0)
 
     def left_behind(self) -> Iterator[tuple[str, str]]:

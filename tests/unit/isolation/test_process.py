@@ -23,6 +23,7 @@ import pytest
 
 from umbel.errors import InvalidValue, NotSupported, Transient, UnknownName
 from umbel.isolation import child as child_side
+from umbel.isolation import process
 from umbel.isolation.memory import limited, resident
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.isolation.wire import receive, send
@@ -213,6 +214,98 @@ def test_a_thread_that_outlives_its_call_takes_nothing_from_the_next(child: Isol
     for number in range(100):
         assert called(child, lambda x: child_side.ask(x), number, answers=slowly_tenfold) == number * 10
     assert process_of(child) == before
+
+
+def test_an_interrupted_question_leaves_no_answer_to_the_next(child: IsolatedProcess) -> None:
+    """A function that limits its own time by an alarm got the answers of earlier questions from then on."""
+
+    def gives_up(_: Any) -> list[Any]:
+        signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with suppress(ZeroDivisionError):
+            child_side.ask("slow")
+        return [child_side.ask(number) for number in range(3)]
+
+    def answers(question: Any) -> Any:
+        time.sleep(0.5 if question == "slow" else 0)
+        return question
+
+    def gives_up_last(_: Any) -> None:
+        with suppress(ZeroDivisionError):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            child_side.ask("slow")
+
+    before = process_of(child)
+    assert called(child, gives_up, answers=answers) == [0, 1, 2]
+    called(child, gives_up_last, answers=answers)
+    assert called(child, lambda x: child_side.ask(x), 4, answers=answers) == 4
+    assert process_of(child) == before
+
+
+def test_an_answer_without_room_leaves_nothing_to_the_next(child: IsolatedProcess) -> None:
+    def catches(_: Any) -> Any:
+        with suppress(MemoryError):
+            return len(child_side.ask(256 * MEBIBYTE))
+        return child_side.ask(3)
+
+    made = called(child, catches, answers=bytes, memory=64 * MEBIBYTE)
+    assert (made, called(child, len, "ab")) == (bytes(3), 2)
+
+
+def test_a_function_that_asks_without_a_pause_is_limited(
+    child: IsolatedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asks(_: Any) -> None:
+        begun = time.monotonic()
+        while time.monotonic() - begun < 3:
+            child_side.ask(1)
+
+    monkeypatch.setattr(process, "EVERY", 10.0)  # no pause is as long, on a busy machine either
+    with pytest.raises(CallFailed, match=r"it took longer than 0\.3 s"):
+        called(child, asks, seconds=0.3, answers=str)
+
+
+def test_an_alarm_that_a_function_left_rings_in_no_other(child: IsolatedProcess) -> None:
+    def leaves(_: Any) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+
+    called(child, leaves)
+    called(child, lambda _: time.sleep(0.4))
+
+
+def test_a_process_that_ends_between_two_calls_costs_none(child: IsolatedProcess) -> None:
+    def ends_later(_: Any) -> int:
+        return threading.Timer(0.01, os._exit, (1,)).start() or os.getpid()
+
+    ending = psutil.Process(called(child, ends_later))
+    deadline = time.monotonic() + 20
+    while ending.is_running() and ending.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+    assert process_of(child) != ending.pid
+
+
+def test_a_file_that_a_function_maps_is_no_memory_of_its_own(child: IsolatedProcess, tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(256 * MEBIBYTE)
+
+    def reads(path: str) -> int:
+        with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            found = sum(mapped[start] for start in range(0, len(mapped), mmap.PAGESIZE))
+            time.sleep(0.2)
+            return found
+
+    assert called(child, reads, str(tmp_path / "large"), memory=64 * MEBIBYTE) == 0
+
+
+def test_what_native_code_ends_for_want_of_memory_is_reported_as_that(server: ForkServer) -> None:
+    def allocates(_: Any) -> int:
+        import polars as pl
+
+        return pl.arange(0, 1 << 28, eager=True).len()
+
+    with pytest.raises(CallFailed, match=r"killed by SIGABRT, as native code .* refused more than 256 MiB of memory"):
+        called(IsolatedProcess(server), allocates)
 
 
 def test_children_end_with_the_process_that_started_them(tmp_path: Any) -> None:

@@ -268,6 +268,33 @@ def test_a_process_that_handles_alarms_itself_is_not_ended_by_a_slow_call(place:
     assert callable(before), "a test has a limit of time: else the calls of others in this file could end pytest"
 
 
+def test_an_alarm_of_a_function_leaves_later_calls_timed(place: Deployment) -> None:
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        with InFlight(place.directory).calling("one", "a function", 60, 0):
+            signal.signal(signal.SIGALRM, lambda *_: None)
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("has_thread", [True, False])
+def test_a_fork_that_a_function_leaves_behind_is_no_second_worker(
+    place: Deployment, tmp_path: Path, *, has_thread: bool
+) -> None:
+    def forks(df: Any) -> Any:
+        if os.fork():
+            os.wait()
+        return df["a"]
+
+    with guarded(WorkerGuard(place, has_thread=has_thread)):
+        made = applied(assign(forks), rows(1, 2))
+    with (tmp_path / "workers").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    assert made["b"].to_list() == [1, 2]
+    assert (tmp_path / "workers").read_text() == f"{os.getpid()}\n"
+
+
 def test_a_row_is_known_by_its_values(place: Deployment) -> None:
     one, two = row_hashes(rows(1, 1))
     assert one != two, "their times differ"
