@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ from umbel.lib import inputs
 
 __owner__ = "tests@example.com"
 webhook = Webhook(name="web")
-FATAL = ("os_exit", "abort", "segv", "spin", "memory")
+FATAL = ("os_exit", "abort", "segv", "spin", "memory", "limit")
 KINDS = ("raise", "exit", "interrupt", "cancel", "mute", *FATAL)
 
 
@@ -53,6 +54,8 @@ def act(what: str) -> int:
         time.sleep(1)
     if what == "memory":
         return len(bytearray(8 << 30))
+    if what == "limit":
+        resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
     return len(what)
 
 

@@ -30,6 +30,7 @@ EXPECTED = {
     "cancel": ("extractor-failed", "too late"),
     "mute": ("extractor-failed", "its text cannot be made: KeyError"),
     "os_exit": ("extractor-ended", "exit code 7"),
+    "limit": ("extractor-ended", "exit code 1"),
     "abort": ("extractor-ended", "SIGABRT"),
     "segv": ("extractor-ended", "SIGSEGV"),
     "spin": ("extractor-timed-out", "longer than"),

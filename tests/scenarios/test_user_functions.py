@@ -84,6 +84,7 @@ def test_a_row_on_which_a_function_misbehaves_is_a_dead_letter(tmp_path: Path, k
         "segv": "SIGSEGV",
         "spin": "longer than 0.5 s",
         "memory": "more than",
+        "limit": "exit code 1",
     }
     assert expected[kind] in letter.reason
     assert "Acted.act" in letter.position

@@ -58,10 +58,7 @@ class InFlight:
         finally:
             if timed:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-                if (
-                    signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
-                ):  # the function's: no later call would be timed
-                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                _forget_handler()
             os.pwrite(self._file, _NOTHING, 0)
 
     def left_behind(self) -> Iterator[tuple[str, str]]:
@@ -91,3 +88,10 @@ class InFlight:
     def _remove(path: Path, state_id: int) -> None:
         if state_id == os.getpid():
             path.unlink(missing_ok=True)
+
+
+def _forget_handler() -> None:
+    """Remove the handler of alarms that a call has left: no later call would be timed."""
+    if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        with suppress(ValueError):  # only the main thread sets handlers: a call in another one has set none
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
