@@ -91,7 +91,7 @@ class InFlight:
 
 
 def _forget_handler() -> None:
-    """Remove the handler of alarms that a call has left: no later call would be timed."""
+    """Remove an alarm handler that a call has left; no later call would be timed."""
     if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
         with suppress(ValueError):  # only the main thread sets handlers: a call in another one has set none
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
