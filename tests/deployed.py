@@ -38,7 +38,7 @@ def pauses() -> Iterator[float]:
         pause = min(pause * 1.3, 0.25)
 
 
-def wait_until(condition: Callable[[], Any], what: Callable[[], Any], within: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], Any], what: Callable[[], Any] = str, within: float = PATIENCE) -> None:
     """Wait until a condition is true.
 
     Args:

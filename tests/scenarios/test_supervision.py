@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.deployed import Deployed, wait_until
+from tests.deployed import PATIENCE, Deployed, wait_until
 from tests.misbehaving import definitions, events
 from tests.scenarios.server import HOST, ServerProcess, free_port
 from tests.unit.serving import flights
@@ -26,12 +26,6 @@ from umbel.processes.locks import alone
 from umbel.processes.stopping import STOPPED_WITHIN
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
-
-PATIENCE = 600.0
-
-
-def wait(condition: Callable[[], object], said: Callable[[], str] = str) -> None:
-    wait_until(condition, said, PATIENCE)
 
 
 class Marked:
@@ -98,19 +92,19 @@ def test_a_run_that_is_refused_has_committed_nothing(tmp_path: Path, start: Call
 @pytest.mark.parametrize("word", ["work", "org.apache.spark"])
 def test_a_supervisor_that_is_killed_while_it_starts_leaves_nobody(start: Callable[..., Marked], word: str) -> None:
     run = start("run", flights.__name__, "--port", str(free_port()), "--servers", "2", "-w", "1")
-    wait(lambda: run.runs(word), run.said)
+    wait_until(lambda: run.runs(word), run.said)
     run.process.kill()
     run.process.wait()
-    wait(lambda: not run.processes(), lambda: str([each.cmdline()[:4] for each in run.processes()]))
+    wait_until(lambda: not run.processes(), lambda: str([each.cmdline()[:4] for each in run.processes()]))
 
 
 def test_a_worker_that_is_stopped_while_it_starts_leaves_no_jvm(tmp_path: Path, start: Callable[..., Marked]) -> None:
     Deployment.at(tmp_path / "umbel", shards=1)
     worker = start("work", "-w", "1")
-    wait(lambda: worker.runs("org.apache.spark"), worker.said)
+    wait_until(lambda: worker.runs("org.apache.spark"), worker.said)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(PATIENCE) == 0
-    wait(lambda: not worker.processes())
+    wait_until(lambda: not worker.processes())
     assert '"state": "stopped"' in (tmp_path / "umbel" / "work.json").read_text()
 
 
@@ -119,7 +113,7 @@ def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, s
     Deployment.at(tmp_path / "umbel", shards=1)
     status = tmp_path / "umbel" / "work.json"
     worker = start("work", "-w", "1")
-    wait(lambda: status.exists() and '"state": "running"' in status.read_text(), worker.said)
+    wait_until(lambda: status.exists() and '"state": "running"' in status.read_text(), worker.said)
     for each in worker.processes():
         with suppress(psutil.NoSuchProcess):  # one that ran for a moment
             if each.pid != worker.process.pid:
@@ -133,7 +127,7 @@ def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, s
     )  # no traceback; Spark's runner of sources prints one where its JVM ends first
     assert '"state": "stopped"' in status.read_text()
     assert not (tmp_path / "umbel" / "logs" / "spark.log").read_text()  # it waited for a plan: no error, no warning
-    wait(lambda: not worker.processes())
+    wait_until(lambda: not worker.processes())
 
 
 def test_a_second_signal_ends_a_worker_whose_batch_does_not_end(tmp_path: Path, start: Callable[..., Marked]) -> None:
@@ -141,7 +135,9 @@ def test_a_second_signal_ends_a_worker_whose_batch_does_not_end(tmp_path: Path, 
     deployed.commit(definitions())
     deployed.log("events", events("sleep", "good"))
     worker = start("work", "-w", "1")
-    wait(lambda: any(each.read_bytes().strip() for each in (tmp_path / "umbel" / "running").glob("*")), worker.said)
+    wait_until(
+        lambda: any(each.read_bytes().strip() for each in (tmp_path / "umbel" / "running").glob("*")), worker.said
+    )
     before = time.monotonic()
     worker.process.send_signal(signal.SIGINT)
     while worker.process.poll() is None and time.monotonic() < before + STOPPED_WITHIN:
@@ -150,7 +146,7 @@ def test_a_second_signal_ends_a_worker_whose_batch_does_not_end(tmp_path: Path, 
     assert worker.process.wait(PATIENCE) == 1, worker.said()
     assert time.monotonic() < before + STOPPED_WITHIN
     assert "the worker does not stop" in worker.said()
-    wait(lambda: not worker.processes())
+    wait_until(lambda: not worker.processes())
     assert '"state": "stopped"' in (tmp_path / "umbel" / "work.json").read_text()
     deployed.close()
 
@@ -166,7 +162,7 @@ def doctored(directory: Path) -> str:
 def kill_a_worker(start: Callable[..., Marked], directory: Path) -> None:
     """Start a worker and kill it when it has said that it starts."""
     worker = start("work", "-w", "1")
-    wait(lambda: f'"process": {worker.process.pid}' in (directory / "work.json").read_text())
+    wait_until(lambda: f'"process": {worker.process.pid}' in (directory / "work.json").read_text())
     worker.end()
 
 
@@ -187,20 +183,20 @@ def test_the_reported_state_of_the_worker(tmp_path: Path, start: Callable[..., M
 
         assert reported() == "never started"
         worker = start("work", "-w", "1")
-        wait(lambda: reported() == "running", worker.said)
+        wait_until(lambda: reported() == "running", worker.said)
         server.http.post("/api/v1/log", json={"webhook": "events", "endpoint": "departures", "data": DEPARTURES})
-        wait(lambda: server.http.get("/readyz?deep").json()["worker"]["batch"] is not None, worker.said)
-        wait(lambda: server.http.get("/readyz?deep").json()["lag"]["rows"] == 0, worker.said)
+        wait_until(lambda: server.http.get("/readyz?deep").json()["worker"]["batch"] is not None, worker.said)
+        wait_until(lambda: server.http.get("/readyz?deep").json()["lag"]["rows"] == 0, worker.said)
         assert 'umbel_worker_state{state="running"} 1.0' in server.http.get("/api/v1/metrics").text
         worker.process.send_signal(signal.SIGSTOP)
-        wait(lambda: reported() == "stuck")
+        wait_until(lambda: reported() == "stuck")
         assert "no sign of life" in doctored(deployment.directory)
         worker.end()
-        wait(lambda: reported() == "stopped")
+        wait_until(lambda: reported() == "stopped")
         for _ in range(3):
             kill_a_worker(start, deployment.directory)
         start("work", "-w", "1")
-        wait(lambda: reported() == "looping")
+        wait_until(lambda: reported() == "looping")
         found = server.http.get("/readyz?deep").json()
         assert "the worker is looping (it has ended" in found["message"]
         assert found["worker"]["restarts"] >= 3

@@ -93,8 +93,7 @@ class MySQLServer:
         import pymysql
 
         login = {"user": USER, "password": PASSWORD, "autocommit": True, "connect_timeout": 5, "init_command": UTC}
-        if not options.keys() & {"ssl", "ssl_ca", "ssl_verify_cert"}:
-            login["ssl_disabled"] = True  # else the driver loads all authorities of the machine for each connection
+        login["ssl_disabled"] = True  # else the driver loads all authorities of the machine for each connection
         return pymysql.connect(host=HOST, port=self.port, database=database, **{**login, **options})
 
     def run(self, *statements: str, database: str | None = None) -> list[Any]:

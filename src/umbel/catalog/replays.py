@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, SQLColumnExpression, func, or_, select, update
 
 from umbel.catalog import tables as t
 from umbel.catalog.catalog import Catalog
@@ -84,14 +85,11 @@ class Replays:
             origins: of the sources that can replay, by their ordinal.
         """
         row, found = t.DeadLetterRow, Counter[str]()
-        flags = row.reason.startswith(LATE), row.size > func.length(row.raw), row.size == 0
-        columns = row.source, row.origin, row.replay, *flags
+        columns: tuple[SQLColumnExpression[Any], ...] = (row.source, row.origin, row.replay, *_left_out().values())
         chosen = select(*columns, func.count(row.position.distinct())).where(letters.condition).group_by(*columns)
         with self._sessions() as session:
-            for source, origin, replay, is_late, is_cut, is_empty, count in session.execute(chosen):
-                current = origins.get(source)
-                outcome = _outcome(current, origin, replay, is_late=is_late, is_cut=is_cut, is_empty=is_empty)
-                found[outcome] += count
+            for source, origin, replay, *flags, count in session.execute(chosen):
+                found[_outcome(origins.get(source), origin, replay, flags)] += count
         return found
 
     def request(self, chosen: Sequence[tuple[LetterFilter, Mapping[int, str]]]) -> tuple[int, int]:
@@ -109,7 +107,7 @@ class Replays:
             number = max(known.values(), default=0) + 1
             for letters, source, origin in ((of, *each) for of, origins in chosen for each in origins.items()):
                 mine = letters.condition & (row.source == source) & (row.origin == origin) & row.replay.is_(None)
-                mine &= ~row.reason.startswith(LATE) & (row.size <= func.length(row.raw)) & (row.size > 0)
+                mine &= ~or_(*_left_out().values())
                 session.execute(update(row).where(mine).values(replay=number))
                 marked = (row.replay == number) & (row.dataset == letters.dataset) & (row.source == source)
                 found = session.scalar(select(func.count(row.position.distinct())).where(marked)) or 0
@@ -149,17 +147,22 @@ class Replays:
             return [StoredLetter(*each) for each in found]
 
 
-def _outcome(
-    current: str | None, origin: str, replay: int | None, *, is_late: bool, is_cut: bool, is_empty: bool
-) -> str:
+def _left_out() -> dict[str, ColumnElement[bool]]:
+    """Return which dead letters no replay takes, by why."""
+    row = t.DeadLetterRow
+    return {
+        "too late": row.reason.startswith(LATE),
+        "too large to be stored whole": row.size > func.length(row.raw),
+        "without a record, as a damaged file": row.size == 0,
+    }
+
+
+def _outcome(current: str | None, origin: str, replay: int | None, flags: Sequence[bool]) -> str:
     if replay is not None:
         return "replayed before"
     if current is None:
         return "of a source, a pipeline or a sink whose records cannot be replayed"
-    if is_late:
-        return "too late"
-    if is_cut:
-        return "too large to be stored whole"
-    if is_empty:
-        return "without a record, as a damaged file"
+    for reason, is_left_out in zip(_left_out(), flags, strict=True):
+        if is_left_out:
+            return reason
     return TO_REPLAY if origin == current else "of an earlier definition, whose sources were read again since"
