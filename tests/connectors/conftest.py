@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.cluster import cluster_database, cluster_s3, cluster_urls  # noqa: F401 - fixtures
+from tests.connectors.loaded_tables import database  # noqa: F401 - fixture
 from tests.connectors.mongo_servers import (  # noqa: F401 - fixtures
     mongo,
     mongo_in_memory,

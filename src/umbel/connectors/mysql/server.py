@@ -198,6 +198,8 @@ def quote(name: str) -> str:
 def _parts(error: Exception) -> tuple[int, str]:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if not text and type(error).__name__ == "InterfaceError":
+        text = "the connection is closed"  # of which the driver says nothing
     lines = text.strip().splitlines()
     return code, lines[0] if lines else type(error).__name__
 
