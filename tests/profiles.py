@@ -1,4 +1,4 @@
-"""How many examples a law tries: it says how many here, CI tries a fifth and `make nightly` forty times as many."""
+"""How many examples a law tries: it says how many here, CI tries an eighth and `make nightly` forty times as many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ settings.register_profile("here", deadline=None, max_examples=COUNT)
 settings.register_profile(
     "ci",
     deadline=None,
-    max_examples=COUNT // 5,
+    max_examples=COUNT // 8,
     derandomize=True,
     print_blob=True,
     # examples depend on the modules that are loaded, their size and time on the machine: no defects of umbel

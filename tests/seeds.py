@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
+
+import pytest
 
 SEED = "UMBEL_TEST_SEED"
 
@@ -18,3 +21,8 @@ def new_seed() -> int:
 def chance_of_seed() -> random.Random:
     """Return a source of chance with a new seed."""
     return random.Random(new_seed())
+
+
+def seeds(here: int, nightly: int) -> list[Any]:
+    """Return the seeds of a test; all but the first ones are those of `make nightly`."""
+    return [*range(here), *(pytest.param(each, marks=pytest.mark.nightly) for each in range(here, nightly))]

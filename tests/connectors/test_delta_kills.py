@@ -27,7 +27,7 @@ from umbel.connectors.delta_tables import options_of
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-STEPS, PER_STEP, KILLS = 60, 400, 5
+STEPS, PER_STEP, KILLS = 40, 400, 3
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=10)  # a deletion is an event of its own instant
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -131,7 +131,7 @@ def differences(made: Deployed, tables: Tables) -> list[Any]:
     return found + ([("Events", len(copied), len(taken))] if copied != taken else [])
 
 
-@pytest.mark.parametrize("first", [50_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("first", [20_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path, first: int) -> None:
     chance = random.Random(seed := new_seed())
     tables.add("orders", rows_with(range(first // 2), "first"), configuration=FEED)

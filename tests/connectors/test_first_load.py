@@ -149,9 +149,10 @@ def test_rows_that_come_and_commit_late_meanwhile(database: Database, tmp_path: 
         assert letters(worker) == []
 
 
-def test_a_killed_worker_goes_on_where_it_was(database: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rows", "kills"), [(50_000, 2), pytest.param(150_000, 6, marks=pytest.mark.nightly)])
+def test_a_killed_worker_goes_on_where_it_was(database: Database, tmp_path: Path, rows: int, kills: int) -> None:
     made(database, "number")
-    filled(database, 150_000)
+    filled(database, rows)
     analyzed(database)
     with deployed(tmp_path, events(database, "number", "40d")) as place:
         log = tmp_path / "log"
@@ -159,17 +160,17 @@ def test_a_killed_worker_goes_on_where_it_was(database: Database, tmp_path: Path
         worker._command[2] = SMALL + SCRIPT
         chance = random.Random()
         try:
-            for _ in range(6):
+            for _ in range(kills):
                 worker.mind()
                 time.sleep(chance.uniform(1.5, 3.0))
                 worker.end()
 
             def is_done() -> bool:
                 worker.mind()
-                return place.changes("Events").height >= 150_000
+                return place.changes("Events").height >= rows
 
             wait_until(is_done, lambda: log.read_text()[-3000:], 120)
-            assert sorted(place.changes("Events")["n"]) == list(range(1, 150_001))
+            assert sorted(place.changes("Events")["n"]) == list(range(1, rows + 1))
             assert letters(place) == []
         finally:
             worker.end()

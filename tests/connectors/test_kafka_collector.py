@@ -83,7 +83,8 @@ def test_each_event_that_kafka_does_not_take_is_a_dead_letter_once_if_it_is_trie
     assert collector.stop() == 0
 
 
-def test_kafka_down_killed_and_back_and_the_collector_killed(stoppable: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [2, pytest.param(8, marks=pytest.mark.nightly)])
+def test_kafka_down_killed_and_back_and_the_collector_killed(stoppable: Broker, tmp_path: Path, turns: int) -> None:
     stoppable.create("events")
     generator, sent = random.Random(), 0
     collector = CollectorProcess(tmp_path, "--to", f"kafka://{stoppable.address}/events", "--processes", "1")
@@ -97,7 +98,7 @@ def test_kafka_down_killed_and_back_and_the_collector_killed(stoppable: Broker, 
             assert found.status_code == 200
             sent += count
 
-    for turn in range(4):
+    for turn in range(turns):
         send(100)
         if turn % 2:
             stoppable.kill()

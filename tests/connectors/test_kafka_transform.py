@@ -224,7 +224,7 @@ def check(
     assert len(letters) == sum(n % 43 == 3 or n % 41 == 5 for n in range(len(lines)))
 
 
-def test_four_kills(
+def test_two_kills(
     broker: Broker, s3_server: S3Server, deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(broker, s3_server, deployed, tmp_path, monkeypatch, 4)
+    check(broker, s3_server, deployed, tmp_path, monkeypatch, 2)

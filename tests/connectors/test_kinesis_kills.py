@@ -59,8 +59,8 @@ def killed(fake: FakeKinesis, folder: Path, rows: int, kills: int, chance: rando
     run(folder, events(arn), Feed(put, rows, kills, disturb), chance)
 
 
-def test_five_kills(fake: FakeKinesis, tmp_path: Path) -> None:
-    killed(fake, tmp_path, 10_000, 5, chance_of_seed())
+def test_three_kills(fake: FakeKinesis, tmp_path: Path) -> None:
+    killed(fake, tmp_path, 6_000, 3, chance_of_seed())
 
 
 @pytest.mark.nightly

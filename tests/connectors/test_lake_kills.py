@@ -23,7 +23,7 @@ from umbel.connectors import source
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-STEPS, PER_STEP, KILLS = 10, 400, 5
+STEPS, PER_STEP, KILLS = 10, 400, 3
 GROUPS = 10
 Rows = list[tuple[Any, ...]]
 

@@ -340,20 +340,21 @@ def test_a_dataset_with_another_key_than_the_table(
     assert copies.ranges == []
 
 
+@pytest.mark.parametrize(("rows", "kills"), [(40_000, 2), pytest.param(150_000, 5, marks=pytest.mark.nightly)])
 def test_ranges_are_read_by_processes_while_rows_change_and_the_worker_is_killed(
-    mysql_server: MySQLServer, name: str, tmp_path: Path
+    mysql_server: MySQLServer, name: str, tmp_path: Path, rows: int, kills: int
 ) -> None:
-    run, stop = filled(mysql_server, name, 150_000), threading.Event()
+    run, stop = filled(mysql_server, name, rows), threading.Event()
 
     def write() -> None:
-        chance, number = random.Random(5), 200_000
+        chance, number = random.Random(5), rows + 50_000
         while not stop.is_set():
-            some, number = chance.randrange(150_000), number + 10
+            some, number = chance.randrange(rows), number + 10
             run(
                 f"INSERT INTO orders SELECT seq, 'new', now(6) FROM seq_{number}_to_{number + 9}",
                 f"UPDATE orders SET note = concat(note, '+'), updated_at = now(6) WHERE id BETWEEN {some} AND {some + 40}",
                 f"DELETE FROM orders WHERE id BETWEEN {some + 10} AND {some + 20}",
-                f"UPDATE IGNORE orders SET id = {150_000 - some} WHERE id = {some + 30}",
+                f"UPDATE IGNORE orders SET id = {rows - some} WHERE id = {some + 30}",
                 f"INSERT IGNORE INTO orders VALUES ({some + 15}, 'again', '2024-06-01')",
             )
 
@@ -363,7 +364,7 @@ def test_ranges_are_read_by_processes_while_rows_change_and_the_worker_is_killed
         writer.start()
         try:
             (reading,), known = [each.reading for each in made.deployment._sources()[1]], list[str]()
-            for _ in range(5):
+            for _ in range(kills):
                 worker.mind()
                 least = len(known) + 4
                 wait_until(partial(has_positions, reading, least), (tmp_path / "log").read_text, 60)

@@ -63,8 +63,18 @@ def keyless(postgres: Any, cursor: str, every: str = "1s", disorder: str = "1h",
     return Events
 
 
-@pytest.mark.parametrize("keys", ["n int", "id bigserial PRIMARY KEY, n int"])
-@pytest.mark.parametrize("column", ["c", "n", "word", "day", "naive"])
+@pytest.mark.parametrize(
+    ("column", "keys"),
+    [
+        *((each, "n int") for each in ("c", "n", "word")),
+        ("n", "id bigserial PRIMARY KEY, n int"),
+        *(pytest.param(each, "n int", marks=pytest.mark.nightly) for each in ("day", "naive")),
+        *(
+            pytest.param(each, "id bigserial PRIMARY KEY, n int", marks=pytest.mark.nightly)
+            for each in ("c", "word", "day", "naive")
+        ),
+    ],
+)
 def test_equal_cursors_are_neither_lost_nor_doubled(
     postgres_server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, keys: str
 ) -> None:

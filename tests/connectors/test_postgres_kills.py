@@ -38,8 +38,9 @@ def site_of(server: PostgresServer) -> Site:
     )
 
 
-def test_a_hundred_thousand_rows(site: Site, tmp_path: Path) -> None:
-    run(tmp_path, site, 100_000, 20, Worker, new_seed())
+@pytest.mark.parametrize(("rows", "kills"), [(30_000, 6), pytest.param(100_000, 20, marks=pytest.mark.nightly)])
+def test_the_datasets_are_what_the_tables_are(site: Site, tmp_path: Path, rows: int, kills: int) -> None:
+    run(tmp_path, site, rows, kills, Worker, new_seed())
 
 
 @pytest.mark.nightly

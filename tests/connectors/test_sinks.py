@@ -174,7 +174,7 @@ def test_a_crash_leaves_nothing_out_and_writes_nothing_twice(
     target: Target, made: Shop, point: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "AT_ONCE", at_once)
-    for done in range(4):
+    for done in range(2):
         made.sell(*[20.0 + n for n in range(25)])
         made.move(1, f"City {done}")
         made.drain()
@@ -253,7 +253,7 @@ def test_a_server_that_fails_at_random_has_each_row_once(tmp_path: Path, monkeyp
     endpoint = Endpoint(fails)
     with endpoint.running() as address, contextlib.closing(http(endpoint, address, limit=5).shop(tmp_path)) as made:
         target = http(endpoint, address, limit=5)
-        for _ in range(30):
+        for _ in range(15):
             work(made, chance)
             with contextlib.suppress(Transient):
                 made.deliver()

@@ -22,7 +22,7 @@ from umbel.spark import backfill_step
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("crashes", [0, 3])
+@pytest.mark.parametrize("crashes", [pytest.param(0, marks=pytest.mark.nightly), 3])
 def test_a_dataset_that_is_added_later_is_sent_with_its_history(
     tables: Tables, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, crashes: int
 ) -> None:

@@ -11,6 +11,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,12 @@ def words(text: str) -> list[list[str]]:
     return [call[1:] for call in named if call and call[0] == "umbel"]
 
 
+@cache
+def whole_command() -> Any:
+    """Return the command line of umbel."""
+    return typer.main.get_command(app)
+
+
 def check_call(arguments: list[str], *, is_whole: bool) -> None:
     """Parse the arguments of `umbel` as the command line does, without running anything.
 
@@ -67,7 +74,7 @@ def check_call(arguments: list[str], *, is_whole: bool) -> None:
     Raises:
         Exception: an error of the command line's.
     """
-    command: Any = typer.main.get_command(app)
+    command: Any = whole_command()
     context = command.context_class(command, info_name="umbel")
     while hasattr(command, "resolve_command") and arguments[:1] != ["--help"]:
         if command.invoke_without_command and (not arguments or arguments[0].startswith("-")):

@@ -15,7 +15,11 @@ ROWS = ((2, 0, 142), (0, 0, 152), (0, 1, 154), (0, 2, 158), (0, 5, 161), (1, 3, 
 """Key, value and second of each row, which replaces the one before of its key."""
 
 
-@pytest.mark.parametrize("kind", [Stddev, Average, Sum], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [Stddev, *(pytest.param(each, marks=pytest.mark.nightly) for each in (Average, Sum))],
+    ids=lambda kind: kind.__name__,
+)
 def test_as_many_rows_are_retracted_as_inserted(kind: type) -> None:
     """The deviation left these updates out: their count is 0, their sums are not."""
     items = tuple(

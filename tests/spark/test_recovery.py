@@ -90,7 +90,7 @@ def run_of(market: Market, dataset: str) -> Path:
     raise AssertionError("there is no such run")
 
 
-@pytest.mark.parametrize("dataset", ["Totals", "Priced"])
+@pytest.mark.parametrize("dataset", [pytest.param("Totals", marks=pytest.mark.nightly), "Priced"])
 def test_a_pipeline_is_rebuilt(market: Market, dataset: str) -> None:
     made = rebuild(market.deployed.deployment, [dataset])
     assert set(made.datasets) == {"Totals"} if dataset == "Totals" else {"Totals", "Priced", "Last"}

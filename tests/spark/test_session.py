@@ -118,7 +118,7 @@ def test_drivers_of_two_containers_with_one_volume(
     assert any(running.iterdir())
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_a_killed_driver_leaves_no_process(waiting: subprocess.Popen[str], signum: signal.Signals) -> None:
     assert waiting.stdout is not None
     assert waiting.stdout.readline().startswith("[[0,")

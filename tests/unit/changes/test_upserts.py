@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
+from tests.seeds import seeds
 from umbel.changes.upserts import follow
 from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, advance, spans
 from umbel.state.memory import MemoryStore
@@ -84,7 +85,7 @@ def contents(table: TimedTable) -> list[tuple[object, ...]]:
     return table.all().select(KEY, TIME, ALIVE, "v", "s", SEQ).rows()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(6, 20))
 def test_a_history_follows_changes_of_any_batches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the rows that there are, and the same entries as if all changes were summed up with those stored."""
     chance, store, history = random.Random(seed), MemoryStore(shards=1), History()

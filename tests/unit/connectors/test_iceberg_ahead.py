@@ -14,6 +14,7 @@ from pyiceberg.types import LongType, NestedField
 
 from tests.connectors.shop_datasets import deployed
 from tests.deployed import Deployed
+from tests.seeds import seeds
 from tests.unit.connectors.ahead import ChangedTable
 from tests.unit.connectors.iceberg_lake import SCHEMA, START, Lake, lake, reasons, taken
 from tests.unit.connectors.lakes import is_forgotten, keyed, until
@@ -51,7 +52,7 @@ def test_what_comes_later_replaces_a_row_that_is_ahead(lake: Lake, tmp_path: Pat
         assert reasons(made) == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_any_changes_with_timestamps_of_any_clock(lake: Lake, tmp_path: Path, seed: int) -> None:
     lake.add([0])
     with deployed(tmp_path, keyed(lake)) as made:
