@@ -45,7 +45,8 @@ REMEDIES = {
 }
 """Remedies by the beginnings of error codes."""
 REMEDY = "see whether PostgreSQL runs and can be reached, and try again"
-UNKNOWN = "the connection was lost during a commit: whether it was done is not known"
+UNKNOWN = "the connection was lost during a commit, and whether it was done is not known"
+LOOK = "see whether PostgreSQL runs and can be reached, and whether the change is there, before you repeat it"
 _OPERATIONAL = ("25", "42501", "XX")
 """Beginnings of codes that say how the server is, but have other classes in Python."""
 _COMMITTING = "umbel: committing"
@@ -97,6 +98,8 @@ def set_up(engine: Engine, query: Mapping[str, Any]) -> None:
 
 def remedy_of(error: BaseException) -> str:
     """Return what to do about an error of PostgreSQL."""
+    if UNKNOWN in str(error):
+        return LOOK
     code = getattr(error, "sqlstate", None) or ""
     if not code and "too many c" in str(error):  # the error of a refused connection has no code
         code = TOO_MANY
@@ -107,8 +110,7 @@ def brief_of(error: BaseException) -> str:
     """Return the server's text of an error, but no address."""
     if isinstance(error, psycopg.Error) and error.diag.message_primary:
         return f"the catalog: {error.diag.message_primary}"
-    unknown = f"; {UNKNOWN}" if UNKNOWN in str(error) else ""
-    return f"the catalog: {type(error).__name__}{unknown}"
+    return f"the catalog: {UNKNOWN if UNKNOWN in str(error) else type(error).__name__}"
 
 
 def _bounded(steps: Generator[Any, Any, Any], seconds: float, give_up: Callable[[], None]) -> Generator[Any, Any, Any]:
@@ -138,8 +140,7 @@ def _explained(context: ExceptionContext) -> None:
     """Raise an `OperationalError` for an error about the server that has another class."""
     error, connection = context.original_exception, context.connection
     if context.is_disconnect and connection is not None and connection.info.get(_COMMITTING):
-        known = psycopg.OperationalError(f"{str(error).strip()}; {UNKNOWN}")
-        raise _operational(context, known) from error
+        raise _operational(context, psycopg.OperationalError(f"{UNKNOWN}: {error}")) from error
     code = getattr(error, "sqlstate", None) or ""
     if not isinstance(error, psycopg.OperationalError) and (context.is_disconnect or code.startswith(_OPERATIONAL)):
         raise _operational(context, error) from error
