@@ -155,6 +155,8 @@ class Catalog:
 
     def setting(self, name: str, default: Any) -> Any:
         """Return a setting; the first call fixes it at `default`."""
+        if (known := self.noted(name)) is not None:  # a database that is read-only for a while can be read
+            return known
         with self._session.begin() as session:
             session.execute(self._insert(t.SettingRow).values(name=name, value=default).on_conflict_do_nothing())
             return session.get_one(t.SettingRow, name).value

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
 from umbel.catalog.checksums import REMEDY
 from umbel.catalog.row_sums import add_function, add_triggers, note_all
@@ -26,14 +28,8 @@ if TYPE_CHECKING:
 DATABASES = ("sqlite", "postgresql")
 DRIVERS = {"psycopg": "umbel[postgres]"}
 """What installs a driver, where it is not the module's name."""
-TIMEOUTS = {
-    "connect_timeout": 10,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
-"""Parameters of addresses in PostgreSQL, with defaults: else a machine that is gone is waited for, for hours."""
+AWAY = (OperationalError, NoFreeConnection)
+"""Errors of a database that may be gone by the next attempt."""
 _MIGRATING = 0x756D62656C
 """The number of the lock that PostgreSQL gives to one process at a time, until its transaction ends."""
 _REMEDY = "a catalog is in sqlite:///path or postgresql://user:password@host/database: --catalog, UMBEL_CATALOG"
@@ -57,9 +53,10 @@ def migrated(url: str) -> Engine:
         raise
     except (OperationalError, OSError) as error:
         engine.dispose()
-        reason = str(error.orig if isinstance(error, OperationalError) else error).strip()
-        full = full_disk(Path(engine.url.database or "").parent) if engine.dialect.name == "sqlite" else ""
-        raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=full or _REMEDY) from error
+        original = error.orig if isinstance(error, OperationalError) and error.orig else error
+        is_file, reason = engine.dialect.name == "sqlite", str(original).strip()
+        hint = full_disk(Path(engine.url.database or "").parent) if is_file else f"{remedy_of(original)}; {_REMEDY}"
+        raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=hint or _REMEDY) from error
     if engine.dialect.name == "sqlite":  # from now on: there are the tables
         event.listen(engine, "connect", add_triggers)
         engine.dispose()
@@ -77,8 +74,11 @@ def _engine(url: str) -> Engine:
         if parsed.get_backend_name() == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": 60}, json_deserializer=_decoded)
         else:  # a connection that was lost is replaced before it is used again
-            timeouts = {name: each for name, each in TIMEOUTS.items() if name not in parsed.query}
-            engine = create_engine(parsed, connect_args=timeouts, pool_pre_ping=True)
+            engine = create_engine(parsed, pool_pre_ping=True)
+            if engine.driver == "psycopg":
+                from umbel.catalog import postgres
+
+                postgres.set_up(engine, parsed.query)
     except ModuleNotFoundError as error:
         package = DRIVERS.get(str(error.name), str(error.name))
         raise InvalidValue(
@@ -131,21 +131,36 @@ def explained() -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if _is_damage(error):
             raise _damaged(error) from error
-        remedy = remedy_of(str(error))
+        remedy = remedy_of(error)
         hint = f"{remedy}: it takes as much as the catalog has" if "full" in str(error) else remedy or "try again"
         raise Transient(f"the catalog: {error}", hint=hint) from error
 
 
-def remedy_of(reason: str) -> str:
-    """Return what to do about an error of SQLite's disk, empty for another error.
+def remedy_of(error: BaseException) -> str:
+    """Return what to do about an error of the database, empty if unknown.
 
-    On a full disk it is an "I/O error" where a file of its log cannot be made or mapped.
+    On a full disk SQLite has an "I/O error" where a file of its log cannot be made or mapped.
     """
+    if type(error).__module__.startswith("psycopg"):
+        from umbel.catalog import postgres
+
+        return postgres.remedy_of(error)
+    reason = str(error)
     if "full" in reason:
         return "free some disk space"
     if "disk I/O error" in reason:
         return "free some disk space, if the disk is full; or else check it"
     return ""
+
+
+def brief_of(error: BaseException) -> str:
+    """Return why a request failed, without the addresses that an error of a connection names."""
+    original = getattr(error, "orig", None) or error
+    if type(original).__module__.startswith("psycopg"):
+        from umbel.catalog import postgres
+
+        return postgres.brief_of(original)
+    return type(error).__name__
 
 
 def _is_damage(error: BaseException) -> bool:
@@ -186,6 +201,7 @@ def _migrate(engine: Engine) -> None:
     with _alone(engine):
         if not _is_latest(engine):
             _upgrade(engine)
+            engine.dispose()  # the connection that migrates PostgreSQL's tables waits without limit
 
 
 def _is_latest(engine: Engine) -> bool:
@@ -213,6 +229,8 @@ def _upgrade(engine: Engine) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before changes of tables
         else:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATING})")
+            # to change a large table takes long
+            cast("Any", connection.connection.dbapi_connection).silence = math.inf
         before = _check_known(connection, config)
         command.upgrade(config, "head")
         if engine.dialect.name == "sqlite" and before != ScriptDirectory.from_config(config).get_current_head():

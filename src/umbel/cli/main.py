@@ -124,10 +124,11 @@ def _of_database(error: Exception) -> str:
     """Return why the catalog's database failed, empty for another error."""
     if type(error).__name__ != "OperationalError":  # of sqlite3, or of a library that is imported where it is used
         return ""
-    reason = str(getattr(error, "orig", None) or error).strip()
     from umbel.catalog.engine import remedy_of
 
-    return f"{reason}\n  hint: {remedy}" if (remedy := remedy_of(reason)) else reason
+    original = getattr(error, "orig", None) or error
+    reason = str(original).strip()
+    return f"{reason}\n  hint: {remedy}" if (remedy := remedy_of(original)) else reason
 
 
 if __name__ == "__main__":

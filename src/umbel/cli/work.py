@@ -80,6 +80,7 @@ def command(
 
 def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
     """Run the live job as the only worker of the folder."""
+    from umbel.catalog.engine import AWAY
     from umbel.errors import UmbelError
     from umbel.processes.locks import alone
     from umbel.processes.process_tree import PARENT
@@ -96,7 +97,7 @@ def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
             if failure:
                 beat.failed(cause)
     if failure:
-        with suppress(UmbelError):  # the catalog may be what is damaged: that must not hide the cause
+        with suppress(UmbelError, *AWAY):  # the catalog may be what is damaged or away: that must not hide the cause
             deployment.catalog.record_event("work", "error", cause[:4000])
         if not damage:
             log.error("%s", failure)

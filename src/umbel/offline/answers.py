@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import polars as pl
-from sqlalchemy.exc import OperationalError
 
+from umbel.catalog.engine import AWAY
 from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.connectors.buckets import Stored, bucket_of
 from umbel.errors import Terminal, Transient, UmbelError
@@ -146,7 +146,7 @@ def may_go_away(error: Exception) -> bool:
     """
     if isinstance(error, UmbelError):
         return isinstance(error, Transient)
-    return isinstance(error, OSError | OperationalError)
+    return isinstance(error, (OSError, *AWAY))
 
 
 def described(error: BaseException) -> str:

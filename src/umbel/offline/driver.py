@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sqlalchemy.exc import OperationalError
-
+from umbel.catalog.engine import AWAY
 from umbel.catalog.offline_jobs import COMPLETED, FAILED, OfflineJob, OfflineJobs
 from umbel.errors import InvalidValue, Terminal
 from umbel.offline.answering import PROBED
@@ -215,7 +214,7 @@ def _watched(jobs: OfflineJobs, job: OfflineJob, on_cancelled: Callable[[], None
 
     def watch(on_cancelled: Callable[[], None]) -> None:
         while not done.wait(EVERY):
-            with suppress(OperationalError):
+            with suppress(*AWAY):
                 if not jobs.is_open(job.id):
                     on_cancelled()
 

@@ -138,7 +138,8 @@ class Heartbeat:
         self._ends.set()
         self._thread.join()
         if error is not None and not (isinstance(error, SystemExit) and not error.code):
-            self.failed(f"{type(error).__name__}: {error}")
+            original = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to the database's text
+            self.failed(f"{type(original).__name__}: {original}")
         elif self._status.state != FAILED:
             self.stopped()
 

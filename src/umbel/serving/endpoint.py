@@ -13,13 +13,14 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from polars.exceptions import PanicException
-from sqlalchemy.exc import OperationalError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from umbel.catalog.audit import DONE, FAILED
+from umbel.catalog.engine import AWAY, brief_of
+from umbel.catalog.engine import remedy_of as remedy_of_database
 from umbel.catalog.tokens import Role
 from umbel.errors import Damaged, Transient, UmbelError
 from umbel.request_errors import Internal
@@ -127,11 +128,12 @@ class Endpoint(Route):
         except PanicException as error:  # a BaseException; only the client of this request gets the response
             log.exception("%s %s", request.method, request.url.path)
             return refusal(failed(RuntimeError(f"Polars has panicked: {error}")))
-        except (OSError, OperationalError) as error:
+        except (OSError, *AWAY) as error:
             log.exception("%s %s", request.method, request.url.path)
             # the rest of the message names paths and hosts of the server
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            hint = remedy_of(getattr(error, "errno", None), "try again; see its log")
+            reason = getattr(error, "strerror", None) or brief_of(error)
+            otherwise = remedy_of_database(getattr(error, "orig", None) or error) or "try again; see its log"
+            hint = remedy_of(getattr(error, "errno", None), otherwise)
             return refusal(Transient(f"the server cannot reach what it needs: {reason}", hint=hint))
 
     async def _audited(self, request: Request, principal: Principal) -> Response:

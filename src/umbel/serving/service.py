@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import polars as pl
 from polars.exceptions import PanicException
-from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
+from umbel.catalog.engine import AWAY
 from umbel.changes.change_filter import ChangeFilter
 from umbel.connectors.webhook import WebhookConnector
 from umbel.definitions.records import DatasetDefinition, Definitions, FunctionExtractor
@@ -207,7 +207,7 @@ class Service:
         State that was replaced long ago may be deleted by then. It does not wait for a locked catalog.
         """
         self._looked_at = time.monotonic()
-        with suppress(TimeoutError, OSError, OperationalError):
+        with suppress(TimeoutError, OSError, *AWAY):
             async with asyncio.timeout(PATIENCE):
                 await asyncio.shield(self.threads.following.do(self.refresh))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.unit.serving.conftest import DEPARTURES
 from tests.unit.serving.flights import DATASETS
@@ -46,14 +47,22 @@ def test_a_log_that_is_gone_ends_the_worker_for_good(tmp_path: Path) -> None:
     assert event.text.startswith("the ingest log ingest/events/departures was read up to")
 
 
-def test_a_damaged_catalog_ends_the_worker_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "failure", [Damaged("the catalog is damaged: its events"), OperationalError("INSERT", {}, Exception("no answer"))]
+)
+def test_a_damaged_catalog_ends_the_worker_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     """It could not note the event, and ended as if it might be started again."""
 
     def refuse(*_: object) -> None:
         raise Damaged("the catalog is damaged: its events")
 
+    def fail(*_: object) -> None:
+        raise failure
+
     monkeypatch.setattr(Catalog, "check_decisive", refuse)
-    monkeypatch.setattr(Catalog, "record_event", refuse)
+    monkeypatch.setattr(Catalog, "record_event", fail)
     with pytest.raises(SystemExit) as end:
         _run_alone(Deployment.at(tmp_path, shards=1), Any, Any)  # neither is used: no job begins
     assert end.value.code == FINAL
