@@ -112,6 +112,23 @@ def test_an_answer_that_comes_slowly_is_waited_for(catalog: Catalog, monkeypatch
         assert len(session.connection().exec_driver_sql(slow).all()) == 5
 
 
+def test_a_statement_that_takes_long_is_waited_for(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientConnection, "silence", 0.3)
+    assert _session(catalog, "SELECT 'done' FROM pg_sleep(2)") == "done"
+
+
+def test_a_server_that_is_paused_is_not_waited_for_without_end(
+    catalog: Catalog, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umbel.catalog.postgres.PROBED", 1)
+    monkeypatch.setattr(PatientConnection, "silence", 0.5)
+    with catalog.sessions() as session:
+        connection = session.connection()
+        with postgres_server.paused(), pytest.raises(OperationalError, match="has not answered"):
+            connection.exec_driver_sql("SELECT 1")
+    assert catalog.noted("a") is None
+
+
 def test_a_read_only_database_can_be_read(catalog: Catalog, postgres_server: PostgresServer, name: str) -> None:
     assert catalog.setting("a", 1) == 1
     _set(postgres_server, name, "default_transaction_read_only = on")

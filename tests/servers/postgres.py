@@ -85,6 +85,20 @@ class PostgresServer:
         psutil.wait_procs(others, timeout=10)
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop all its processes for the length of a block; connections to it stay, and others begin."""
+        assert self._process is not None
+        leader = psutil.Process(self._process.pid)
+        found = [leader, *leader.children(recursive=True)]
+        for each in found:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in found:
+                each.resume()
+
     def stop(self) -> None:
         """End it."""
         if self._process is not None and self._process.poll() is None:

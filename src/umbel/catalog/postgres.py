@@ -34,6 +34,8 @@ SETTINGS = {
 """Settings of sessions: else the server retains the locks of a machine that is gone, for hours, and others wait for them."""
 SILENCE = 120.0
 """Seconds without a byte of an answer after which a server is given up: the kernel of one that hangs acknowledges all bytes."""
+PROBED = 10
+"""Seconds in which a server that works says so."""
 TOO_MANY = "53300"
 REMEDIES = {
     "25006": "it is a standby, or default_transaction_read_only is on: UMBEL_CATALOG has to name a server that takes writes",
@@ -53,7 +55,7 @@ _COMMITTING = "umbel: committing"
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that is closed once its server has been silent for too long."""
+    """A connection that is closed once its server has been silent for too long, unless it works on a long statement."""
 
     silence = SILENCE
     """Seconds."""
@@ -66,9 +68,36 @@ class PatientConnection(psycopg.Connection[Any]):
         """
         return super().wait(_bounded(gen, self.silence, self._give_up), *args, **options)
 
+    def _is_at_work(self) -> bool:
+        """Ask the server by another connection whether it works on a statement of this one."""
+        address: dict[str, Any] = {
+            **self.info.get_parameters(),
+            "password": self.info.password,
+            "connect_timeout": PROBED,
+        }
+        try:
+            with _Probe.connect(**address, autocommit=True) as probe:
+                found = probe.execute(
+                    "SELECT state = 'active' FROM pg_stat_activity WHERE pid = %s", [self.info.backend_pid]
+                )
+                return found.fetchone() == (True,)
+        except psycopg.Error:
+            return False
+
     def _give_up(self) -> None:
+        if self._is_at_work():
+            return
         self.pgconn.finish()
         raise psycopg.OperationalError(f"the server has not answered for {self.silence:.0f} s")
+
+
+class _Probe(PatientConnection):
+    """A connection that asks once."""
+
+    silence = PROBED
+
+    def _is_at_work(self) -> bool:
+        return False
 
 
 def set_up(engine: Engine, query: Mapping[str, Any]) -> None:
@@ -122,7 +151,8 @@ def _bounded(steps: Generator[Any, Any, Any], seconds: float, give_up: Callable[
             if ready:
                 until = time.monotonic() + seconds
             elif time.monotonic() > until:
-                give_up()
+                give_up()  # returns if it is to be waited for
+                until = time.monotonic() + seconds
             awaited = steps.send(ready)
     except StopIteration as end:
         return end.value
