@@ -120,7 +120,7 @@ def test_a_statement_that_takes_long_is_waited_for(catalog: Catalog, monkeypatch
 def test_a_server_that_is_paused_is_not_waited_for_without_end(
     catalog: Catalog, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umbel.catalog.postgres.PROBED", 1)
+    monkeypatch.setattr("umbel.catalog.postgres.ACTIVITY_PATIENCE", 1)
     monkeypatch.setattr(PatientConnection, "silence", 0.5)
     with catalog.sessions() as session:
         connection = session.connection()

@@ -34,7 +34,7 @@ SETTINGS = {
 """Settings of sessions: else the server retains the locks of a machine that is gone, for hours, and others wait for them."""
 SILENCE = 120.0
 """Seconds without a byte of an answer after which a server is given up: the kernel of one that hangs acknowledges all bytes."""
-PROBED = 10
+ACTIVITY_PATIENCE = 10
 """Seconds in which a server that works says so."""
 TOO_MANY = "53300"
 REMEDIES = {
@@ -55,7 +55,10 @@ _COMMITTING = "umbel: committing"
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that is closed once its server has been silent for too long, unless it works on a long statement."""
+    """A connection that is closed once its server has been silent for too long.
+
+    A server that works on a long statement is waited for.
+    """
 
     silence = SILENCE
     """Seconds."""
@@ -73,11 +76,11 @@ class PatientConnection(psycopg.Connection[Any]):
         address: dict[str, Any] = {
             **self.info.get_parameters(),
             "password": self.info.password,
-            "connect_timeout": PROBED,
+            "connect_timeout": ACTIVITY_PATIENCE,
         }
         try:
-            with _Probe.connect(**address, autocommit=True) as probe:
-                found = probe.execute(
+            with _ActivityConnection.connect(**address, autocommit=True) as other:
+                found = other.execute(
                     "SELECT state = 'active' FROM pg_stat_activity WHERE pid = %s", [self.info.backend_pid]
                 )
                 return found.fetchone() == (True,)
@@ -91,10 +94,10 @@ class PatientConnection(psycopg.Connection[Any]):
         raise psycopg.OperationalError(f"the server has not answered for {self.silence:.0f} s")
 
 
-class _Probe(PatientConnection):
+class _ActivityConnection(PatientConnection):
     """A connection that asks once."""
 
-    silence = PROBED
+    silence = ACTIVITY_PATIENCE
 
     def _is_at_work(self) -> bool:
         return False
