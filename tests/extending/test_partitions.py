@@ -88,6 +88,32 @@ def test_a_partition_with_more_pages_than_another_is_not_late(
         stop_polling(tmp_path)
 
 
+def test_a_partition_may_have_an_empty_name(server: Shelves, read: Callable[[Read], Read], tmp_path: Path) -> None:
+    """Its rows counted as those of the whole source: the unread ones of other partitions were late."""
+    b_may_go_on = threading.Event()
+
+    def slowly(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
+        for page in original(reader, partition, offset):
+            assert not partition or b_may_go_on.wait(300)
+            yield page
+
+    original = read(slowly)
+    put(server, "", range(1))
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "", "b")])
+        until(place, lambda: place.taken().get("Seen") == 1)
+        put(server, "", range(1000, 1001))
+        put(server, "b", range(1, 2 * PAGE))
+        until(place, lambda: place.taken().get("Seen") == 2)
+        b_may_go_on.set()
+        until(place, lambda: sum(counts(place).values()) == 1 + 2 * PAGE)
+        assert counts(place) == {"rows": 1 + 2 * PAGE, "late": 0}
+    finally:
+        b_may_go_on.set()
+        stop_polling(tmp_path)
+
+
 def counts(place: Deployed) -> dict[str, int]:
     found = place.deployment.catalog.counts()
     return {name: found.get(("Seen", name), 0) for name in ("rows", "late")}

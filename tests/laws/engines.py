@@ -218,7 +218,7 @@ class Live:
             entered.append((self.graph.entries[name], changes))
             key, times = keys[name, ordinal], changes[AT].to_list()
             read.add(key)
-            taken += [Taken(key, "", min(times), max(times))] if times else []
+            taken += [Taken(key, None, min(times), max(times))] if times else []
         clocks = self.time.clocks(self.graph)
         self.keep(self.run(entered, clocks), clocks)
         self.time.saw(taken, read, has_final=any(node.is_final for node in self.graph.nodes))

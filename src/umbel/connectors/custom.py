@@ -286,8 +286,9 @@ class PagedSource(StagedSource):
         """Return an error of another package's code as a transient one, with its line."""
         return transient_of(error, f"{self.title}: {subject}", type(self.connector).__module__)
 
-    def partition_of(self, split: Split) -> str:
-        return str(self.stage.part(int(split["part"])).facts.get("partition", ""))
+    def partition_of(self, split: Split) -> str | None:
+        partition: str | None = self.stage.part(int(split["part"])).facts.get("partition")  # none of a report
+        return partition
 
     def partitions_in(self, facts: Mapping[str, Any]) -> Collection[str]:
         return [facts["partition"]] if "partition" in facts else []

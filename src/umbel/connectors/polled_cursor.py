@@ -102,9 +102,8 @@ class PolledCursor(StagedSource):
             start = self.start(view, state.get("polls", []))
             self.note(polled_at=time.time())
             polls = list(state.get("polls") or filter(None, [view.earlier]))
-            mark = (
-                view.mark if self.copy(view, start, poller) else None
-            )  # a copy that stopped may have closed the connection
+            # the mark after the copy: one that stopped may have closed the connection
+            mark = view.mark if self.copy(view, start, poller) else None
         if mark is not None:
             last = self.last_data()
             done = {**mark, "high": last and last.facts["high"], "part": last.number if last else 0}

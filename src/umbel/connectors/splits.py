@@ -106,13 +106,13 @@ class SplitSource(Protocol):
         """True while the source looks for new data in several steps, one for each `plan`."""
         return False
 
-    def partition_of(self, split: Split) -> str:
-        """Return the partition that a split is of, empty if the source has none.
+    def partition_of(self, split: Split) -> str | None:
+        """Return the partition that a split is of, None if the source has none.
 
         Partitions are read side by side, and only the rows of each are in an order.
         """
         del split
-        return ""
+        return None
 
     def landmark_of(self, split: Split) -> Landmark | None:
         """Return the landmark of the rows of a split.

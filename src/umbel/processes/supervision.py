@@ -58,6 +58,8 @@ class SupervisedProcess:
     begun_at: float = 0.0
     deaths: int = 0
     start_at: float = 0.0
+    _words_from: int = field(default=0, init=False)
+    """The place in the log at which it was started; negative for one that was moved."""
 
     @classmethod
     def umbel(cls, name: str, arguments: Sequence[str], log: Path | None = None) -> SupervisedProcess:
@@ -68,6 +70,7 @@ class SupervisedProcess:
         """Start the process, in a session of its own."""
         environment = {**os.environ, PARENT: str(os.getpid()), **self.environment}
         with _Output(self.log) as output:
+            self._words_from = _size(self.log)
             self.process = subprocess.Popen(
                 self.command,
                 env=environment,
@@ -94,14 +97,16 @@ class SupervisedProcess:
         return code
 
     def last_words(self, lines: int = 8) -> str:
-        """Return the last lines of its log.
+        """Return the last lines of its log since it was started.
 
         A full disk is reported behind them.
         """
         if self.log is None or not self.log.exists():
             return ""
         end = _end_of(_older(self.log)) + _end_of(self.log)  # what it said may just have been moved
-        text = end[-WORDS:].decode(errors="replace").rstrip()
+        size = _size(self.log)
+        own = size - self._words_from if size >= self._words_from else size  # else another program has cut the log
+        text = end[max(0, len(end) - min(WORDS, own)) :].decode(errors="replace").rstrip()
         full = full_disk(self.log.parent)
         return "\n".join([*text.splitlines()[-lines:], *([full] if full else [])])
 
@@ -119,7 +124,9 @@ class SupervisedProcess:
                 shutil.copyfileobj(source, target)
                 target.flush()
                 shutil.copyfileobj(source, target)  # what was written meanwhile
+                moved = target.tell()
             os.truncate(self.log, 0)
+            self._words_from -= moved
 
 
 class Supervisor:
@@ -225,6 +232,10 @@ def cause(code: int) -> str:
 def _older(log: Path) -> Path:
     """Return the file with what was in a log before."""
     return log.with_suffix(".old.log")
+
+
+def _size(log: Path | None) -> int:
+    return log.stat().st_size if log is not None and log.exists() else 0
 
 
 def _end_of(log: Path) -> bytes:

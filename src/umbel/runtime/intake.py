@@ -50,7 +50,7 @@ class Intake:
     Args:
         name: unique in the batch; the same at each run.
         source: the key of the source.
-        partition: of the source, empty if it has none.
+        partition: of the source, None if it has none.
         dataset: its dataset.
         output: changes for later stages.
         counts: rows taken, refused and too late.
@@ -60,12 +60,12 @@ class Intake:
 
     name: str
     source: str
-    partition: str
+    partition: str | None
     dataset: str
     output: StageOutput = field(default_factory=StageOutput)
     counts: Counter[str] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
-    taken: dict[str, Taken] = field(default_factory=dict)
+    taken: dict[str | None, Taken] = field(default_factory=dict)
 
     def took(self, changes: pl.DataFrame, batch: RawBatch) -> None:
         """Note the event times of changes that a batch has."""
@@ -192,7 +192,7 @@ def _fresh(source: OpenedSource, group: Sequence[PlannedSplit], number: int) -> 
     from umbel.functions.fingerprint import fingerprint
 
     name = f"{fingerprint(source.key, *(sorted(map(str, each.split.items())) for each in group))}-{number}"
-    partition = "" if group[0].is_replay else source.reading.partition_of(group[0].split)
+    partition = None if group[0].is_replay else source.reading.partition_of(group[0].split)
     return Intake(name, source.key, partition, source.dataset)
 
 

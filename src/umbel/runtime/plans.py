@@ -250,7 +250,7 @@ class Plans:
         before = self.read(plan.number - 1).positions if plan.number > 1 else {}
         positions = {key: position for key, position in plan.positions.items() if key not in partitions}
         positions |= {key: before[key] for key in partitions if key in before}
-        unread = {key: sorted({*plan.unread.get(key, ()), *each} - {""}) for key, each in partitions.items()}
+        unread = {key: sorted({*plan.unread.get(key, ()), *each}) for key, each in partitions.items()}
         changed = replace(
             plan,
             splits=tuple(each for each in plan.splits if each.is_replay or (each.dataset, each.source) not in sources),

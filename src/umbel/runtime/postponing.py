@@ -124,7 +124,8 @@ def planned_parts(
     for source, split in _planned(batch):
         if selects(source):
             sources.add((split.dataset, split.source))
-            partitions[source.key].add(source.reading.partition_of(split.split))
+            partition = source.reading.partition_of(split.split)
+            partitions[source.key] |= set() if partition is None else {partition}
     return sources, partitions
 
 

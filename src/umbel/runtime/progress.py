@@ -25,13 +25,13 @@ class Taken:
 
     Args:
         source: its key.
-        partition: of the source, empty if it has none.
+        partition: of the source, None if it has none.
         oldest: the least event time.
         newest: the largest.
     """
 
     source: str
-    partition: str
+    partition: str | None
     oldest: datetime
     newest: datetime
 
@@ -129,7 +129,7 @@ class EventTimeProgress:
             self.ramps = self._ramps(taken)
         for each in taken:
             source, newest = each.source, each.newest
-            if each.partition:
+            if each.partition is not None:
                 reached = self.partitions.setdefault(source, {})
                 reached[each.partition] = max(newest, reached.get(each.partition, newest))
             elif source not in self.partitions:  # a replay is of no partition

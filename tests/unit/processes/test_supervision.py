@@ -232,3 +232,27 @@ def test_a_log_that_cannot_be_moved_stays(tmp_path: Path, monkeypatch: pytest.Mo
         patched.setattr(Path, "unlink", lambda *_, **__: None)
         child.limit_log()
     assert (tmp_path / "worker.log").read_text() == "the disk is full\n"
+
+
+def test_the_last_words_of_a_process_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was killed without a word was reported with an error of the one before as the reason."""
+    monkeypatch.setattr(supervision, "LARGEST_LOG", 10)
+    log = tmp_path / "worker.log"
+    log.write_text("an error of the one before\n")
+    child = SupervisedProcess("worker", ["true"], log)
+    child.start()
+    assert child.process is not None
+    child.process.wait(PATIENCE)
+    assert child.last_words() == ""
+    with log.open("a") as file:
+        file.write("its own words\n")
+    assert child.last_words() == "its own words"
+    child.limit_log()
+    assert child.last_words() == "its own words"
+    log.write_text("behind a cut\n")
+    assert child.last_words() == "its own words\nbehind a cut"
+    monkeypatch.setattr(supervision, "LARGEST_LOG", 1000)
+    child.start()
+    child.process.wait(PATIENCE)
+    log.write_text("cut\n")  # by another program
+    assert child.last_words() == "cut"

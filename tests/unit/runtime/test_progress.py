@@ -137,7 +137,7 @@ def test_a_source_with_partitions_has_reached_what_its_unread_ones_have() -> Non
     again = EventTimeProgress.of(time.state)  # such as after a restart, before it is known what is unread
     again.saw([], set(), has_final=False)
     assert again.newest == {"s": instant(10)}
-    again.saw([Taken("s", "", instant(0), instant(50))], {"s"}, has_final=False)  # a replay
+    again.saw([Taken("s", None, instant(0), instant(50))], {"s"}, has_final=False)  # a replay
     again.saw([], {"s"}, has_final=False)
     assert again.newest == {"s": instant(90)}, "all has been read"
     again.unread = {"s": ["0"]}
@@ -154,7 +154,7 @@ def test_a_source_with_partitions_has_reached_what_its_unread_ones_have() -> Non
 def test_the_watermark_passes_loaded_rows_in_as_many_steps_as_there_were_batches() -> None:
     time = EventTimeProgress(loading=frozenset("s"))
     for low, high in ((40, 50), (0, 100), (70, 80)):
-        time.saw([Taken("s", "", instant(low), instant(high))], {"s"}, has_final=True)
+        time.saw([Taken("s", None, instant(low), instant(high))], {"s"}, has_final=True)
         time = EventTimeProgress.of(time.state)
         time.loading = frozenset("s")
     time.saw([], set(), has_final=True)  # one without rows
