@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, existing_deployment
-from umbel.cli.tables import print_table
+from umbel.cli.tables import print_table, visible
 
 if TYPE_CHECKING:
     from umbel.catalog.replays import LetterFilter
@@ -83,7 +83,7 @@ def _list(deployment: Deployment, names: list[str], limit: int) -> None:
     letters = [letter for each in names for letter in deployment.catalog.dead_letters(each, limit)]
     for letter in sorted(letters, key=lambda each: str(each.at), reverse=True)[:limit]:
         raw = letter.raw[:SHOWN].decode("utf-8", "backslashreplace")
-        table.add_row(*map(Text, (letter.position, letter.field, letter.reason, raw)))
+        table.add_row(*(Text(visible(each)) for each in (letter.position, letter.field, letter.reason, raw)))
     if count:
         print_table(table)
     typer.echo(f"{count} in all" if count else "none")

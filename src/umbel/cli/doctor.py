@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from umbel.cli.options import DIRECTORY, LOOPBACK, PORT, Catalog, Directory, Host, Port, Store
-from umbel.cli.tables import print_table
+from umbel.cli.tables import print_table, visible
 
 Deep = Annotated[bool, typer.Option("--deep", help="Read all that is stored, and verify every checksum.")]
 STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
@@ -41,9 +41,9 @@ def command(
     findings = [finding for check in CHECKS for finding in check(setting)]
     table = Table.grid(padding=(0, 2))
     for each in findings:
-        table.add_row(Text(each.level, STYLES[each.level]), Text(each.subject), Text(each.found))
+        table.add_row(Text(each.level, STYLES[each.level]), Text(each.subject), Text(visible(each.found)))
         if each.remedy:
-            table.add_row("", "", Text(f"→ {each.remedy}", "bold"))
+            table.add_row("", "", Text(visible(f"→ {each.remedy}"), "bold"))
     print_table(table)
     errors = sum(each.level == "error" for each in findings)
     typer.echo(f"{errors} errors" if errors else "no errors")

@@ -88,9 +88,11 @@ def main() -> None:
         from rich.console import Console
         from rich.text import Text
 
+        from umbel.cli.tables import visible
         from umbel.state.passwords import redacted
 
-        Console(stderr=True, soft_wrap=True).print(Text.assemble(("error ", "bold red"), redacted(str(error))))
+        text = visible(redacted(str(error)))
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("error ", "bold red"), text))
         sys.exit(error.exit_code if isinstance(error, WaitError) else 2)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

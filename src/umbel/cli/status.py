@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
+from umbel.cli.tables import visible
 
 if TYPE_CHECKING:
     from umbel.cli.checks import Finding
@@ -28,9 +29,9 @@ def command(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
     is_bad = False
     for each in _findings(existing_deployment(directory, catalog)):
         is_bad = is_bad or each.level != "ok"
-        typer.echo(f"{each.subject}: {each.found}")
+        typer.echo(visible(f"{each.subject}: {each.found}"))
         if each.remedy:
-            typer.echo(f"  → {each.remedy}")
+            typer.echo(visible(f"  → {each.remedy}"))
     raise typer.Exit(1 if is_bad else 0)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TEXT = re.compile(r"(Optional\[)?(str\]?$|regex\(|oneof\(str,|Decimal\[)")
 """The names of types whose values are read as texts: a JSON number has fewer digits than a decimal."""
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal may obey, or a table leaves out."""
 WIDEST = 1_000_000
 """The most columns of a table that is printed elsewhere than on a terminal."""
 
@@ -59,6 +61,15 @@ def committed_types(
     return {f"{each['name']}.{name}": dtype for each in found for name, dtype in each[members].items()}
 
 
+def visible(text: str) -> str:
+    r"""Return a text with its control characters escaped, which a terminal would obey.
+
+    >>> visible("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def print_table(table: Table) -> None:
     """Print a table; where that is no terminal its rows are whole lines.
 
@@ -96,4 +107,4 @@ def _height(columns: Mapping[str, Sequence[Any]]) -> int:
 
 
 def _text(value: Any) -> str:
-    return "null" if value is None else str(value)
+    return "null" if value is None else visible(str(value))

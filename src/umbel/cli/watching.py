@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.text import Text
 
+from umbel.cli.tables import visible
 from umbel.processes.status import read_failures, read_status
 from umbel.serving.policy import reached_at, url_of
 
@@ -65,7 +66,7 @@ class Watch:
 
     def record_event(self, text: str) -> None:
         """Print a line that stays on the terminal."""
-        self._console.print(Text(f"umbel: {text}"), soft_wrap=True)
+        self._console.print(Text(f"umbel: {visible(text)}"), soft_wrap=True)
 
     def look(self) -> None:
         """Update the status line; called about once a second."""
@@ -90,7 +91,7 @@ class Watch:
         lag = Lag.total(lags(self._deployment).values())
         state, reason = judge(status, failures, lag, self._limits, time.time())
         if state in {LOOPING, STUCK}:
-            self._line.update(Text(f"the worker is {state}: {reason.splitlines()[0]:.200} · {lag}"))
+            self._line.update(Text(f"the worker is {state}: {visible(reason.splitlines()[0]):.200} · {lag}"))
         else:
             starting = f"the worker is starting (Spark takes some seconds) · {lag}"
             self._line.update(Text(self._how(lag) if works else starting))

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from rich.table import Table
 
-from umbel.cli.tables import pairs, print_table
+from umbel.cli.tables import pairs, print_table, show, visible
 from umbel.types import dtypes
 
 
@@ -39,3 +39,12 @@ def test_a_row_is_a_line_where_that_is_no_terminal(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[1:])) <= 80
     assert sum(line.count("a") for line in lines[1:]) == 100
+
+
+def test_a_terminal_obeys_no_text_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """A value with the escape sequence that clears a screen cleared it; other control characters were left out."""
+    show({"name": ["a\x1b[2J\x9bb\a\rc"], "other": ["é\U0001f468\u200d\U0001f469"]})
+    printed = capsys.readouterr().out
+    assert "a\\x1b[2J\\x9bb\\x07\\x0dc" in printed
+    assert "é\U0001f468\u200d\U0001f469" in printed
+    assert visible("two\nlines\tand a tab") == "two\nlines\tand a tab"

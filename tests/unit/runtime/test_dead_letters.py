@@ -66,3 +66,16 @@ def test_they_are_bounded_per_request_and_per_batch(
     assert f"{stored} in all\n{101 - stored} more were counted, and not stored" in shown
     findings = {each.subject: each.found for each in deployed(SettingCheck(tmp_path, "127.0.0.1", 1))}
     assert findings["dead letters"] == f"Departure has refused {stored}, and {101 - stored} more that were not stored"
+
+
+def test_a_terminal_obeys_no_record(tmp_path: Path, umbel: Umbel) -> None:
+    """What a sender wrote was printed as it is: an escape sequence cleared the operator's screen."""
+    place = Deployment.at(tmp_path, shards=1)
+    commit(place, check_commit(DATASETS, []))
+    log = IngestLog(place.directory, "events", "departures")
+    log.append_blocking(b'{"origin": "\x1b[2J\r", "delay"', 1)
+    log.close()
+    drain(place)
+    shown = umbel("dead-letters", "Departure", "--dir", str(tmp_path)).output
+    assert r"\x1b[2J\x0d" in shown
+    assert "\x1b" not in shown
