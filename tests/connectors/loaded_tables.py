@@ -29,8 +29,8 @@ class Database:
     Args:
         shop: the source.
         run: runs statements; returns the rows of the last one.
-        sequence: returns a subquery of numbers `i` from one to another.
         connect: connects for a block.
+        sequence: returns a subquery of numbers `i` from one to another.
         active: the query of the number of umbel's connections.
         instant: returns the expression of an instant, by that of a number of seconds.
     """

@@ -27,7 +27,7 @@ from umbel.connectors.delta_tables import options_of
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-STEPS, PER_STEP, KILLS = 40, 400, 3
+PER_STEP = 400
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=10)  # a deletion is an event of its own instant
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -96,9 +96,9 @@ def events(tables: Tables) -> Any:
     return Events
 
 
-def written(tables: Tables, chance: random.Random, first: int) -> None:
+def written(tables: Tables, chance: random.Random, first: int, steps: int) -> None:
     """Change tables of so many rows; a change that fails while the server is away is left out, or is there all the same."""
-    for step in range(STEPS):
+    for step in range(steps):
         new = range(first + step * PER_STEP, first + (step + 1) * PER_STEP)
         low = chance.randrange(first // 2)
 
@@ -131,8 +131,13 @@ def differences(made: Deployed, tables: Tables) -> list[Any]:
     return found + ([("Events", len(copied), len(taken))] if copied != taken else [])
 
 
-@pytest.mark.parametrize("first", [20_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
-def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path, first: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "steps", "kills"),
+    [(20_000, 40, 3), *(pytest.param(first, 60, 5, marks=pytest.mark.nightly) for first in (50_000, 1_000_000))],
+)
+def test_the_datasets_are_what_the_tables_are(
+    tables: Tables, tmp_path: Path, first: int, steps: int, kills: int
+) -> None:
     chance = random.Random(seed := new_seed())
     tables.add("orders", rows_with(range(first // 2), "first"), configuration=FEED)
     tables.add("orders", rows_with(range(first // 2, first), "first"))
@@ -141,11 +146,11 @@ def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path, fi
     with deployed(tmp_path, keyed, events(tables)) as made:
         log = tmp_path / "worker.log"
         worker = Worker(tmp_path / "umbel", log)
-        writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1), first))
+        writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1), first, steps))
         writer.start()
         try:
-            victims = ["worker", "server"] * KILLS if tables.server else ["worker"] * KILLS
-            for victim in chance.sample(victims, KILLS):
+            victims = ["worker", "server"] * kills if tables.server else ["worker"] * kills
+            for victim in chance.sample(victims, kills):
                 worker.mind()
                 time.sleep(chance.uniform(0.5, 2.5))
                 if victim == "server" and tables.server is not None:
@@ -162,7 +167,7 @@ def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path, fi
 
             wait_until(is_done, lambda: (differences(made, tables), log.read_text()[-3000:]), 120 + first // 5_000)
             assert [each.reason for each in letters(made)] == []
-            assert tables.opened("orders").version() > STEPS
+            assert tables.opened("orders").version() > steps
         finally:
             worker.end()
             writer.join()

@@ -224,7 +224,8 @@ def check(
     assert len(letters) == sum(n % 43 == 3 or n % 41 == 5 for n in range(len(lines)))
 
 
-def test_two_kills(
-    broker: Broker, s3_server: S3Server, deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.nightly)])
+def test_kills(
+    broker: Broker, s3_server: S3Server, deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
-    check(broker, s3_server, deployed, tmp_path, monkeypatch, 2)
+    check(broker, s3_server, deployed, tmp_path, monkeypatch, kills)

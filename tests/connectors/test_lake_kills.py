@@ -23,7 +23,7 @@ from umbel.connectors import source
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-STEPS, PER_STEP, KILLS = 10, 400, 3
+STEPS, PER_STEP = 10, 400
 GROUPS = 10
 Rows = list[tuple[Any, ...]]
 
@@ -162,18 +162,21 @@ def differences(made: Deployed, tables: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("make", "first"),
+    ("make", "first", "kills"),
     [
-        pytest.param(IcebergTables, 100_000, id="iceberg", marks=pytest.mark.nightly),
-        pytest.param(StreamedTables, 20_000, id="streamed"),
-        pytest.param(HudiTables, 100_000, id="hudi", marks=pytest.mark.nightly),
+        pytest.param(IcebergTables, 100_000, 5, id="iceberg", marks=pytest.mark.nightly),
+        pytest.param(StreamedTables, 20_000, 3, id="streamed"),
+        pytest.param(StreamedTables, 20_000, 5, id="streamed, more kills", marks=pytest.mark.nightly),
+        pytest.param(HudiTables, 100_000, 5, id="hudi", marks=pytest.mark.nightly),
         *(
-            pytest.param(each, 1_000_000, id=f"a million rows of {each.__name__}", marks=pytest.mark.nightly)
+            pytest.param(each, 1_000_000, 5, id=f"a million rows of {each.__name__}", marks=pytest.mark.nightly)
             for each in (IcebergTables, StreamedTables, HudiTables)
         ),
     ],
 )
-def test_the_datasets_are_what_the_tables_are(make: Callable[[Path, int], Any], first: int, tmp_path: Path) -> None:
+def test_the_datasets_are_what_the_tables_are(
+    make: Callable[[Path, int], Any], first: int, kills: int, tmp_path: Path
+) -> None:
     chance = random.Random(seed := new_seed())
     tables = make(tmp_path / "lake", first)
     keyed = orders(tables, cdc="native", every="1s", disorder="60d")
@@ -182,7 +185,7 @@ def test_the_datasets_are_what_the_tables_are(make: Callable[[Path, int], Any], 
         worker = Worker(tmp_path / "umbel", log)
         writer = threading.Thread(target=written, args=(tables, random.Random(seed + 1), first))
         try:
-            killed(worker, writer, KILLS, chance)
+            killed(worker, writer, kills, chance)
 
             def is_done() -> bool:
                 worker.mind()

@@ -198,13 +198,15 @@ class Crash(BaseException):
 POINTS = ["noted", "committed", "position noted", "buried", "forgotten"]
 
 
-@pytest.mark.parametrize("at_once", [3, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("at_once", "crashes"), [(3, 2), *(pytest.param(each, 3, marks=pytest.mark.nightly) for each in (3, 20_000))]
+)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_counts_each_refused_row_once(
-    target: Target, made: Shop, point: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    target: Target, made: Shop, point: str, at_once: int, crashes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "AT_ONCE", at_once)
-    for n in range(2):
+    for n in range(crashes):
         made.sell(20.0 + n, 600.0 + n, 30.0 + n, 700.0 + n, 40.0 + n, 800.0 + n)
         made.drain()
         with pytest.MonkeyPatch.context() as patch:
@@ -247,7 +249,8 @@ def crash_at(patch: pytest.MonkeyPatch, point: str, made: Shop) -> None:
             then_crash(refusals.Refusals, "bury")
 
 
-def test_kills_count_each_refused_row_once(target: Target, made: Shop) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(3, marks=pytest.mark.nightly)])
+def test_kills_count_each_refused_row_once(target: Target, made: Shop, kills: int) -> None:
     chance = random.Random(seed := random.randrange(1 << 30))
     print(f"seed {seed}")
     worker = Worker(made, {})
@@ -260,7 +263,7 @@ def test_kills_count_each_refused_row_once(target: Target, made: Shop) -> None:
         return False
 
     try:
-        for _ in range(2):
+        for _ in range(kills):
             worker.mind()
             for _ in range(3):
                 made.sell(*[float(chance.randint(11, 600)) for _ in range(chance.randint(1, 60))])

@@ -169,12 +169,14 @@ def crash(*_: object) -> None:
 
 
 @pytest.mark.parametrize("point", ["before it is written", "after it is written"])
-@pytest.mark.parametrize("at_once", [10, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("at_once", "crashes"), [(10, 2), *(pytest.param(each, 4, marks=pytest.mark.nightly) for each in (10, 20_000))]
+)
 def test_a_crash_leaves_nothing_out_and_writes_nothing_twice(
-    target: Target, made: Shop, point: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    target: Target, made: Shop, point: str, at_once: int, crashes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "AT_ONCE", at_once)
-    for done in range(2):
+    for done in range(crashes):
         made.sell(*[20.0 + n for n in range(25)])
         made.move(1, f"City {done}")
         made.drain()
@@ -239,7 +241,10 @@ def test_kills_leave_nothing_out_and_write_nothing_twice(target: Target, made: S
 # ---- HTTP
 
 
-def test_a_server_that_fails_at_random_has_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("times", [15, pytest.param(30, marks=pytest.mark.nightly)])
+def test_a_server_that_fails_at_random_has_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
     from umbel.connectors import http_sink
 
     monkeypatch.setattr(http_sink, "FIRST_WAIT", 0.001)
@@ -253,7 +258,7 @@ def test_a_server_that_fails_at_random_has_each_row_once(tmp_path: Path, monkeyp
     endpoint = Endpoint(fails)
     with endpoint.running() as address, contextlib.closing(http(endpoint, address, limit=5).shop(tmp_path)) as made:
         target = http(endpoint, address, limit=5)
-        for _ in range(15):
+        for _ in range(times):
             work(made, chance)
             with contextlib.suppress(Transient):
                 made.deliver()

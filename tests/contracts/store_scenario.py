@@ -283,6 +283,6 @@ if __name__ == "__main__":
     if task == "sweep":
         print(sweep(url, Path(rest[0]), int(rest[1])))
     elif task == "random":
-        print(kill_at_random(url, Path(rest[0]), kills=8, batches=25))
+        print(kill_at_random(url, Path(rest[0]), *map(int, rest[1:])))
     else:
         write_alike(url, int(rest[0]))

@@ -268,11 +268,12 @@ def test_a_transaction_is_not_seen_before_it_ends(store: Store) -> None:
     assert stored_entries(store) == {b"a": b"2"}
 
 
-def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
+@pytest.mark.parametrize("times", [20, pytest.param(50, marks=pytest.mark.nightly)])
+def test_transactions_of_a_shard_follow_each_other(store: Store, times: int) -> None:
     put(store, Stamp(1, 0), {b"n": b"0"})
 
     def add() -> None:
-        for _ in range(20):
+        for _ in range(times):
             with lock, store.transaction(0, [A], Stamp(1, next(batches))) as tx:
                 (value,) = Entries(tx).get([b"n"])
                 Entries(tx).put([b"n"], [b"%d" % (int(value or 0) + 1)])
@@ -283,7 +284,7 @@ def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
         thread.start()
     for thread in threads:
         thread.join(300)
-    assert stored_entries(store) == {b"n": b"60"}
+    assert stored_entries(store) == {b"n": b"%d" % (3 * times)}
 
 
 def test_a_thread_has_one_transaction_of_a_shard(store: Store) -> None:
