@@ -174,6 +174,11 @@ def shortened(text: object) -> str:
     return found if len(found) <= LONGEST_TEXT else f"{found[:LONGEST_TEXT]}… ({len(found)} characters)"
 
 
+def unwrapped(error: BaseException) -> BaseException:
+    """Return the error of a database within that of SQLAlchemy, or the error itself."""
+    return getattr(error, "orig", None) or error
+
+
 def encodable(text: str) -> str:
     """Return text that UTF-8 can have: unpaired surrogates, as in names of files, are escaped."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
@@ -16,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
 from umbel.catalog.checksums import REMEDY
 from umbel.catalog.row_sums import add_function, add_triggers, note_all
-from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
+from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError, unwrapped
 from umbel.processes.status import full_disk
 from umbel.state.passwords import masked, passwords_of, remember_all
 from umbel.state.stored_json import parse_stored
@@ -53,9 +52,8 @@ def migrated(url: str) -> Engine:
         raise
     except (OperationalError, OSError) as error:
         engine.dispose()
-        original = error.orig if isinstance(error, OperationalError) and error.orig else error
-        is_file, reason = engine.dialect.name == "sqlite", str(original).strip()
-        hint = full_disk(Path(engine.url.database or "").parent) if is_file else f"{remedy_of(original)}; {_REMEDY}"
+        is_file, reason = engine.dialect.name == "sqlite", str(unwrapped(error)).strip()
+        hint = full_disk(Path(engine.url.database or "").parent) if is_file else f"{remedy_of(error)}; {_REMEDY}"
         raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=hint or _REMEDY) from error
     if engine.dialect.name == "sqlite":  # from now on: there are the tables
         event.listen(engine, "connect", add_triggers)
@@ -141,11 +139,12 @@ def remedy_of(error: BaseException) -> str:
 
     On a full disk SQLite has an "I/O error" where a file of its log cannot be made or mapped.
     """
-    if type(error).__module__.startswith("psycopg"):
+    original = unwrapped(error)
+    if type(original).__module__.startswith("psycopg"):
         from umbel.catalog import postgres
 
-        return postgres.remedy_of(error)
-    reason = str(error)
+        return postgres.remedy_of(original)
+    reason = str(original)
     if "full" in reason:
         return "free some disk space"
     if "disk I/O error" in reason:
@@ -155,7 +154,7 @@ def remedy_of(error: BaseException) -> str:
 
 def brief_of(error: BaseException) -> str:
     """Return why a request failed, without the addresses that an error of a connection names."""
-    original = getattr(error, "orig", None) or error
+    original = unwrapped(error)
     if type(original).__module__.startswith("psycopg"):
         from umbel.catalog import postgres
 
@@ -201,7 +200,6 @@ def _migrate(engine: Engine) -> None:
     with _alone(engine):
         if not _is_latest(engine):
             _upgrade(engine)
-            engine.dispose()  # the connection that migrates PostgreSQL's tables waits without limit
 
 
 def _is_latest(engine: Engine) -> bool:
@@ -229,8 +227,6 @@ def _upgrade(engine: Engine) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before changes of tables
         else:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATING})")
-            # to change a large table takes long
-            cast("Any", connection.connection.dbapi_connection).silence = math.inf
         before = _check_known(connection, config)
         command.upgrade(config, "head")
         if engine.dialect.name == "sqlite" and before != ScriptDirectory.from_config(config).get_current_head():

@@ -248,11 +248,10 @@ def _message(error: Exception) -> str:
 def _unreadable(what: str, error: Exception) -> tuple[str, str]:
     """Return the text of a finding, and its remedy."""
     from umbel.catalog.engine import AWAY, remedy_of
-    from umbel.errors import UmbelError
+    from umbel.errors import UmbelError, unwrapped
 
     if isinstance(error, AWAY):  # nothing is damaged, and a backup would cost what came since
-        original = getattr(error, "orig", None) or error
-        return f"{what}: the catalog: {str(original).strip():.300}", remedy_of(original) or "try again"
+        return f"{what}: the catalog: {str(unwrapped(error)).strip():.300}", remedy_of(error) or "try again"
     hint = error.hint if isinstance(error, UmbelError) else None
     return f"{what}: {_message(error):.300}", hint or "restore umbel's folder from a backup, as a whole"
 

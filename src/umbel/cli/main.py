@@ -15,7 +15,7 @@ import typer
 import umbel
 import umbel.cli
 from umbel.cli.waiting import WaitError
-from umbel.errors import UmbelError
+from umbel.errors import UmbelError, unwrapped
 from umbel.processes.allocation import retain_freed_memory
 from umbel.processes.privacy import private_by_default
 from umbel.processes.user_folder import importable
@@ -128,9 +128,8 @@ def _of_database(error: Exception) -> str:
         return ""
     from umbel.catalog.engine import remedy_of
 
-    original = getattr(error, "orig", None) or error
-    reason = str(original).strip()
-    return f"{reason}\n  hint: {remedy}" if (remedy := remedy_of(original)) else reason
+    reason = str(unwrapped(error)).strip()
+    return f"{reason}\n  hint: {remedy}" if (remedy := remedy_of(error)) else reason
 
 
 if __name__ == "__main__":

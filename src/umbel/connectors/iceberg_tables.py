@@ -18,7 +18,7 @@ from umbel.connectors.iceberg_deletes import (
     planned,
 )
 from umbel.connectors.versioned_source import KIND, moved_removed
-from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
+from umbel.errors import InvalidValue, PackageError, Transient, UmbelError, unwrapped
 from umbel.types.arrow import check_texts
 
 EXAMINE = "see what wrote it"
@@ -282,7 +282,7 @@ def _translated(title: str, error: Exception) -> UmbelError | None:
         case exceptions.NoSuchTableError() | exceptions.NoSuchNamespaceError():
             return InvalidValue(reason, hint="create it first")
         case SQLAlchemyError():
-            original = _first_line(getattr(error, "orig", None) or error)
+            original = _first_line(unwrapped(error))
             return Transient(f"{title}: its catalog cannot be read: {original}")
         case exceptions.UnauthorizedError() | exceptions.ForbiddenError() | exceptions.OAuthError():
             return InvalidValue(

@@ -19,6 +19,8 @@ from typing import Any, Self
 
 import psutil
 
+from umbel.errors import unwrapped
+
 FILE, FAILURES = "work.json", "work-failures.json"
 STARTING, RUNNING, STOPPED, FAILED = "starting", "running", "stopped", "failed"
 BEAT = 1.0
@@ -138,7 +140,7 @@ class Heartbeat:
         self._ends.set()
         self._thread.join()
         if error is not None and not (isinstance(error, SystemExit) and not error.code):
-            original = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to the database's text
+            original = unwrapped(error)
             self.failed(f"{type(original).__name__}: {original}")
         elif self._status.state != FAILED:
             self.stopped()

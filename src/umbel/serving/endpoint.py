@@ -132,7 +132,7 @@ class Endpoint(Route):
             log.exception("%s %s", request.method, request.url.path)
             # the rest of the message names paths and hosts of the server
             reason = getattr(error, "strerror", None) or brief_of(error)
-            otherwise = remedy_of_database(getattr(error, "orig", None) or error) or "try again; see its log"
+            otherwise = remedy_of_database(error) or "try again; see its log"
             hint = remedy_of(getattr(error, "errno", None), otherwise)
             return refusal(Transient(f"the server cannot reach what it needs: {reason}", hint=hint))
 
